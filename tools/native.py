@@ -118,3 +118,10 @@ def _check(title: str, distributions: tuple[str, ...], expected: str) -> str:
     raise cxx.BuildError(f"{title} is not installed in this Python ({sys.executable}). Expected: "
                          f"{distributions[0]}=={expected}; install requirements-build.txt first "
                          "and build with --no-build-isolation.")
+
+
+if __name__ == "__main__":
+    try:
+        print(build().relative_to(cxx.ROOT))
+    except cxx.BuildError as error:
+        sys.exit(f"tfadaptcp: {error}")

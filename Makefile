@@ -1,0 +1,105 @@
+# make demo | test | test-all | bench | build | clean.  Each builds what it needs, once.
+.DEFAULT_GOAL := build
+.PHONY: demo test test-all bench build deps cpp-tests system-deps data clean
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+
+PYTHON ?= python3.11
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip --disable-pip-version-check --no-input
+CACHE  := .cache
+JOBS   ?= $(shell nproc)
+export JOBS
+# Warnings of our own C++ are errors here; `pip install` on a user's machine does not insist.
+export ADAPTCP_WERROR ?= 1
+
+REQUIREMENTS := requirements.txt requirements-build.txt requirements-test.txt requirements-constraints.txt
+DEPS_STAMP   := $(VENV)/.deps-stamp
+INSTALLED    := $(VENV)/.installed-stamp
+DATA_STAMP   := $(CACHE)/ml-100k/ml-100k.inter
+
+# ---- environment ------------------------------------------------------------
+
+$(PY):
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	  echo "tfadaptcp needs CPython 3.11, the newest one with TFRA wheels; there is no '$(PYTHON)' on the PATH." >&2; \
+	  echo "Install it, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; ok = v[:2] == (3, 11) and sys.implementation.name == "cpython"; \
+	  ok or sys.exit("tfadaptcp needs CPython 3.11, the newest one with TFRA wheels. Received: $(PYTHON) = %s %d.%d.%d. Try: make PYTHON=/path/to/python3.11" % (sys.implementation.name, *v[:3]))'
+	@echo "==> virtual environment in $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+
+$(DEPS_STAMP): $(REQUIREMENTS) | $(PY)
+	@echo "==> dependencies (TensorFlow is 600 MB to download, 2.6 GB on disk)"
+	$(PIP) install -r requirements-test.txt -c requirements-constraints.txt </dev/null
+	@touch $@
+
+deps: $(DEPS_STAMP)
+
+# ---- build ------------------------------------------------------------------
+
+# The editable install is made once; after that only the library is brought up to date.
+$(INSTALLED): $(DEPS_STAMP) pyproject.toml setup.py
+	@echo "==> tfadaptcp, editable"
+	$(PY) -m tools.native </dev/null
+	$(PIP) install --quiet --no-deps --no-build-isolation -e . </dev/null
+	@touch $@
+
+build: $(INSTALLED)
+	@echo "==> native library"
+	@$(PY) setup.py --quiet build_ext --inplace </dev/null
+
+# ---- tests ------------------------------------------------------------------
+
+# GoogleTest and g++: installed when root on a Debian, named otherwise.
+system-deps:
+	@if echo '#include <gtest/gtest.h>' | g++ -x c++ -std=c++17 -fsyntax-only - 2>/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "==> apt-get install g++ libgtest-dev"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq </dev/null && apt-get install -y -qq --no-install-recommends g++ libgtest-dev </dev/null; \
+	else \
+	  echo "The C++ unit tests need g++ and GoogleTest and will be skipped. To run them:"; \
+	  echo "  sudo apt-get install g++ libgtest-dev"; \
+	fi
+
+cpp-tests: $(DEPS_STAMP) system-deps
+	@if echo '#include <gtest/gtest.h>' | g++ -x c++ -std=c++17 -fsyntax-only - 2>/dev/null; then \
+	  echo "==> C++ unit tests"; $(PY) -m tools.cpp_build tests </dev/null; fi
+
+# Tests that need the machine for themselves run first, alone. Exit code 5: there are none.
+define run_pytest
+	@echo "==> tests that run alone"
+	@$(PY) -m pytest -m "serial$(1)" </dev/null || [ $$? = 5 ]
+	@echo "==> tests"
+	@$(PY) -m pytest -n 2 -m "not serial$(1)" </dev/null
+endef
+
+test: system-deps build cpp-tests
+	$(call run_pytest, and not slow)
+
+test-all: system-deps build cpp-tests
+	$(call run_pytest)
+
+# ---- demo, benchmarks -------------------------------------------------------
+
+$(DATA_STAMP): requirements-demo.txt tools/fetch_movielens.py | $(DEPS_STAMP)
+	@echo "==> MovieLens-100k"
+	$(PY) tools/fetch_movielens.py $(CACHE) </dev/null
+
+data: $(DATA_STAMP)
+
+demo: system-deps build data
+	@echo "==> demo"
+	@$(PY) examples/movielens_ps.py --data $(CACHE)/ml-100k </dev/null
+
+bench: system-deps build
+	@set -e; for source in $$(find ops -name '*_bench.cc' | sort); do \
+	  echo "==> $$source"; $(PY) -m tools.cpp_build run $$source </dev/null; done
+	@set -e; for script in $$(find benchmarks -name 'bench_*.py' 2>/dev/null | sort); do \
+	  echo "==> $$script"; $(PY) $$script </dev/null; done
+
+clean:
+	rm -rf build dist *.egg-info tfadaptcp/_adaptcp_ops.so .pytest_cache .hypothesis $(VENV)/.installed-stamp
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
