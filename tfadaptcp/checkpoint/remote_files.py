@@ -1,0 +1,163 @@
+"""File operations on URLs (gs://, hdfs://, ...), through TensorFlow's file systems.
+
+`exists`, `isdir` and `listdir` of these file systems answer "not there" when the server can't be reached; `stat` and
+reads raise. So absence is only ever concluded from a `stat`, or a read, that said NotFound.
+"""
+
+import errno
+import random
+import time
+from typing import Callable, List, TypeVar
+
+import tensorflow as tf
+
+from tfadaptcp.checkpoint.faults import fault_point
+from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
+
+_T = TypeVar("_T")
+
+# What a later attempt may not meet again. hdfs answers Unknown and s3 Internal for most of their troubles.
+_TRANSIENT = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.InternalError,
+              tf.errors.ResourceExhaustedError, tf.errors.UnavailableError, tf.errors.UnknownError)
+
+_sleep = time.sleep
+_clock = time.monotonic
+
+
+class RemoteFiles:
+    """The primitive operations of `Store` on URLs. Stateless; any thread; each call may block for `retry_seconds`."""
+
+    def __init__(self, retry_seconds: float):
+        self._retry_seconds = retry_seconds
+
+    def put(self, path: str, data: bytes) -> None:
+        attempts = 0
+
+        def attempt():
+            nonlocal attempts
+            attempts += 1
+            if self._is_there(path):
+                # After a failed attempt of ours the object may well be our own.
+                if attempts > 1 and self._read(path) == data:
+                    return
+                raise FileExistsError(errno.EEXIST, "the object exists already; no name is written twice", path)
+            try:
+                self._write(path, data)
+            except tf.errors.NotFoundError:
+                try:
+                    tf.io.gfile.makedirs(path.rsplit("/", 1)[0])
+                    self._write(path, data)
+                except tf.errors.NotFoundError as error:
+                    raise StoreUnavailableError(errno.ENOENT, f"could not write: {_text(error)}", path) from error
+
+        self._retried("write", path, attempt)
+
+    def sync(self, path: str) -> None:
+        """Nothing to do: a remote object is as durable as its store when its write has returned."""
+
+    def read(self, path: str) -> bytes:
+        return self._retried("read", path, lambda: self._read(path))
+
+    def list(self, directory: str) -> List[str]:
+        def attempt():
+            fault_point("list", directory)
+            try:
+                tf.io.gfile.stat(directory)
+            except tf.errors.NotFoundError:
+                return []
+            try:
+                names = tf.io.gfile.listdir(directory)
+            except tf.errors.NotFoundError as error:
+                raise tf.errors.UnavailableError(
+                    None, None, f"the directory was found, listing it was not possible: {error.message}") from error
+            return sorted(name.rstrip("/") for name in names if name.strip("/"))
+
+        return self._retried("list", directory, attempt)
+
+    def size(self, path: str) -> int:
+        def attempt():
+            fault_point("stat", path)
+            return tf.io.gfile.stat(path).length
+
+        return self._retried("stat", path, attempt)
+
+    def delete(self, path: str, durable: bool = True) -> None:
+        del durable  # always is
+
+        def attempt():
+            fault_point("delete", path)
+            # Some stores answer the removal of a missing object with an error that says nothing: ask first.
+            if self._is_there(path):
+                tf.io.gfile.remove(path)
+
+        try:
+            self._retried("delete", path, attempt)
+        except FileNotFoundError:
+            pass
+
+    def remove_dir(self, directory: str) -> None:
+        if self.list(directory):
+            return
+
+        def attempt():
+            fault_point("rmdir", directory)
+            if self._is_there(directory):
+                tf.io.gfile.rmtree(directory)
+
+        try:
+            self._retried("remove", directory, attempt)
+        except FileNotFoundError:
+            pass
+
+    def make_dirs(self, directory: str) -> None:
+        def attempt():
+            fault_point("mkdir", directory)
+            tf.io.gfile.makedirs(directory)
+
+        self._retried("create", directory, attempt)
+
+    def _is_there(self, path: str) -> bool:
+        fault_point("stat", path)
+        try:
+            tf.io.gfile.stat(path)
+        except tf.errors.NotFoundError:
+            return False
+        return True
+
+    def _read(self, path: str) -> bytes:
+        fault_point("read", path)
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return file.read()
+
+    def _write(self, path: str, data: bytes) -> None:
+        fault_point("create", path)
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(data)
+            fault_point("close", path)
+
+    def _retried(self, what: str, path: str, attempt: Callable[[], _T]) -> _T:
+        """Runs `attempt` until it succeeds, fails for good, or the deadline passes; waits grow, with jitter."""
+        deadline = _clock() + self._retry_seconds
+        wait = 0.1
+        while True:
+            try:
+                return attempt()
+            except tf.errors.NotFoundError as error:
+                raise FileNotFoundError(errno.ENOENT, error.message or "not found", path) from error
+            except tf.errors.UnimplementedError as error:
+                raise UnsupportedStoreError(f"could not {what} {path}: {error.message}") from error
+            except (FileExistsError, FileNotFoundError, StoreUnavailableError):
+                raise
+            except (*_TRANSIENT, OSError) as error:
+                if _clock() + wait > deadline:
+                    raise StoreUnavailableError(
+                        errno.EIO, f"could not {what} within {self._retry_seconds:g} s: {_text(error)}", path) from error
+            except tf.errors.OpError as error:
+                raise StoreUnavailableError(errno.EIO, f"could not {what}: {_text(error)}", path) from error
+            _sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(wait * 2, 10.0)
+
+
+def _text(error: Exception) -> str:
+    # s3 raises errors with an empty text.
+    return f"{type(error).__name__}: {getattr(error, 'message', None) or error}"

@@ -1,0 +1,156 @@
+"""The one seam between Python and the files of a checkpoint directory.
+
+Objects are immutable: written once, whole, under their final name, and never renamed. Nothing else in this package
+opens, lists or deletes a checkpoint file from Python, so faults are injected and stores are told apart here alone.
+"""
+
+import os
+import secrets
+from typing import List, Union
+
+from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
+from tfadaptcp.checkpoint.local_files import LocalFiles
+from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
+
+__all__ = ["Store", "fault_point", "join", "set_fault_hook"]
+
+# Which package brings a file system that TensorFlow itself lacks.
+_PLUGIN = {scheme: "tensorflow-io" for scheme in ("hdfs", "viewfs", "har", "s3", "s3e", "az", "oss", "http", "https")}
+
+
+def join(directory: str, *parts: str) -> str:
+    """Joins path parts with "/", for URLs and local paths alike."""
+    return "/".join((directory.rstrip("/"),) + parts)
+
+
+class Store:
+    """File operations on local paths and URLs.
+
+    Stateless, usable from any thread. Every call may block: a local one as long as the disk does, a remote one up to
+    `retry_seconds` beyond the time-outs of its file system.
+
+    Common to all methods: `StoreUnavailableError` says that the store failed, whatever it holds;
+    `UnsupportedStoreError` that this process has no file system for the scheme.
+    """
+
+    def __init__(self, retry_seconds: float = 60.0):
+        """Args:
+            retry_seconds: how long transient errors of remote stores are retried, with growing, jittered waits.
+        """
+        self._local = LocalFiles()
+        self._retry_seconds = retry_seconds
+
+    def put(self, path: str, data: bytes) -> None:
+        """Writes a new object and makes it durable, together with the directories it needed.
+
+        On a local path a failure leaves nothing behind, or, when even removing it failed, a file whose content is a
+        prefix of `data` or all of it. On a remote one the outcome of a failed put is unknown: read back.
+
+        Raises:
+            FileExistsError: the name is taken; the object there is left as it is.
+        """
+        files, path = self._files(path)
+        files.put(path, data)
+
+    def sync(self, path: str) -> None:
+        """Makes an object that can be read durable. Raises FileNotFoundError if it isn't there."""
+        files, path = self._files(path)
+        files.sync(path)
+
+    def read(self, path: str) -> bytes:
+        """Returns the whole object. Raises FileNotFoundError if it isn't there."""
+        files, path = self._files(path)
+        return files.read(path)
+
+    def list(self, directory: str) -> List[str]:
+        """Returns the sorted names in a directory; none if the directory isn't there, and only then."""
+        files, directory = self._files(directory)
+        return files.list(directory)
+
+    def size(self, path: str) -> int:
+        """Returns the size of an object in bytes. Raises FileNotFoundError if it isn't there."""
+        files, path = self._files(path)
+        return files.size(path)
+
+    def delete(self, path: str, durable: bool = True) -> None:
+        """Deletes an object; that it is gone already is no error. `durable=False`: a power loss may bring it back."""
+        files, path = self._files(path)
+        files.delete(path, durable)
+
+    def remove_dir(self, directory: str) -> None:
+        """Removes a directory if it is empty; keeps it, silently, if not."""
+        files, directory = self._files(directory)
+        files.remove_dir(directory)
+
+    def make_dirs(self, directory: str) -> None:
+        """Creates a directory and its parents, durably. That it exists is no error."""
+        files, directory = self._files(directory)
+        files.make_dirs(directory)
+
+    def check_supported(self, directory: str) -> None:
+        """Raises UnsupportedStoreError unless this process has a file system for the directory's scheme.
+
+        Loads tensorflow-io for a scheme that needs it. Contacts no server.
+        """
+        self._files(directory)
+
+    def check_writable(self, directory: str) -> None:
+        """Writes, syncs, reads back and deletes a small object under `data/`: the probe made at start-up.
+
+        Raises:
+            UnsupportedStoreError: no file system for the scheme; names the package to install.
+            StoreUnavailableError: says which of the four failed, and why.
+        """
+        data = secrets.token_bytes(64)
+        for last in (False, False, True):
+            path = join(directory, "data", "probe-" + secrets.token_hex(6))
+            step = "write"
+            try:
+                self.put(path, data)
+                step = "read back"
+                found = self.read(path)
+                if found != data:
+                    raise StoreUnavailableError(f"Received: {len(found)} other bytes. Expected: the 64 written")
+                step = "delete"
+                self.delete(path)
+                return
+            except FileNotFoundError as error:
+                # A retention pass elsewhere sweeps stray probes and may have taken this one.
+                if last:
+                    raise StoreUnavailableError(
+                        f"the start-up probe of {directory} could not {step} {path}: {error}") from error
+            except OSError as error:
+                raise StoreUnavailableError(
+                    f"the start-up probe of {directory} could not {step} {path}: {error}") from error
+
+    def _files(self, path: Union[str, os.PathLike]):
+        path = os.fspath(path)
+        scheme, separator, rest = path.partition("://")
+        if not separator:
+            return self._local, path
+        if scheme == "file":
+            return self._local, rest
+        _require_scheme(scheme, path)
+        from tfadaptcp.checkpoint.remote_files import RemoteFiles
+        return RemoteFiles(self._retry_seconds), path
+
+
+def _require_scheme(scheme: str, path: str) -> None:
+    import tensorflow as tf
+    known = tf.io.gfile.get_registered_schemes()
+    if scheme in known:
+        return
+    package = _PLUGIN.get(scheme)
+    reason = ""
+    if package:
+        try:
+            import tensorflow_io  # noqa: F401 (registers its file systems)
+            if scheme in tf.io.gfile.get_registered_schemes():
+                return
+            reason = f" {package} is installed but brings no file system for it."
+        except Exception as error:  # a plug-in built for another TensorFlow fails in many ways
+            reason = f" Install the package {package}: importing it failed with {type(error).__name__}: {error}."
+    expected = sorted(set(known) - {""} | set(_PLUGIN))
+    raise UnsupportedStoreError(
+        f"There is no file system for {path}.{reason} Received: scheme {scheme!r}. Expected: a local path, or one of "
+        f"{', '.join(name + '://' for name in expected)}.")
