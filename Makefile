@@ -1,6 +1,7 @@
 # make demo | test | test-all | bench | build | clean.  Each builds what it needs, once.
 .DEFAULT_GOAL := build
-.PHONY: demo test test-all bench build deps cpp-tests system-deps data clean
+# make bazel builds the same C++ with Bazel.
+.PHONY: demo test test-all bench bazel build deps cpp-tests system-deps data clean
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
@@ -99,6 +100,12 @@ bench: system-deps build
 	  echo "==> $$source"; $(PY) -m tools.cpp_build run $$source </dev/null; done
 	@set -e; for script in $$(find benchmarks -name 'bench_*.py' 2>/dev/null | sort); do \
 	  echo "==> $$script"; $(PY) $$script </dev/null; done
+
+# Works with Debian's bazel-bootstrap, which needs no download: see tools/bazel/README.md.
+bazel: system-deps $(DEPS_STAMP)
+	@command -v bazel >/dev/null || { echo "make bazel needs Bazel: apt-get install bazel-bootstrap" >&2; exit 1; }
+	ADAPTCP_PYTHON=$(abspath $(PY)) bazel build //ops/... </dev/null
+	ADAPTCP_PYTHON=$(abspath $(PY)) bazel test //ops/... --test_output=errors </dev/null
 
 clean:
 	rm -rf build dist *.egg-info tfadaptcp/_adaptcp_ops.so .pytest_cache .hypothesis $(VENV)/.installed-stamp

@@ -96,8 +96,9 @@ def build(out: Path | None = None, root: Path = cxx.ROOT) -> Path:
                              f"{', '.join(PACKAGES)}.")
     with cxx.locked(out):
         tf_compile, tf_link = tensorflow_flags(out / "tensorflow_flags.json")
-        # No -march: the library runs on every x86-64 and picks faster code at run time.
-        flags = ["-std=c++17", "-O3", "-g1", "-fPIC", "-pthread",
+        # No -march: the library runs on every x86-64 and picks faster code at run time. NDEBUG as in
+        # TensorFlow's own build, whose headers check more without it; the C++ tests keep asserts.
+        flags = ["-std=c++17", "-O3", "-g1", "-DNDEBUG", "-fPIC", "-pthread",
                  f'-DADAPTCP_TF_VERSION="{tf_version}"',
                  f'-DADAPTCP_TFRA_VERSION="{tfra_version}"',
                  *tf_compile, "-isystem", str(json_include())]
