@@ -1,0 +1,471 @@
+#include "ops/tracker/group_tracker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace adaptcp {
+
+namespace {
+
+int StripeShift(uint32_t stripes) {
+  int shift = 64;
+  while (stripes > 1) {
+    stripes /= 2;
+    --shift;
+  }
+  return shift;
+}
+
+using Hold = std::lock_guard<SpinLock>;
+
+}  // namespace
+
+Status TrackerOptions::Validate() const {
+  if (!(decay >= 0 && decay < 1)) {
+    return Status::InvalidArgument(
+        "bad decay of the update indicator. Received: " +
+        std::to_string(decay) + " Expected: a number in [0, 1)");
+  }
+  if (stripes == 0 || stripes > 65536 || (stripes & (stripes - 1)) != 0) {
+    return Status::InvalidArgument(
+        "bad number of stripes. Received: " + std::to_string(stripes) +
+        " Expected: a power of two, at most 65536");
+  }
+  if (walk_step == 0) {
+    return Status::InvalidArgument(
+        "bad walk step. Received: 0 Expected: at least 1");
+  }
+  return Status::Ok();
+}
+
+template <typename K>
+GroupTracker<K>::GroupTracker(const TrackerOptions& options)
+    : options_(options),
+      decay_(options.decay),
+      stripe_shift_(StripeShift(options.stripes)),
+      stripes_(new Stripe<K>[options.stripes]) {}
+
+// Calls f(j, key, hash, stripe) for each key, its slot prefetched.
+template <typename K>
+template <typename F>
+void GroupTracker<K>::ForEachKey(const K* keys, const uint32_t* idx, size_t n,
+                                 F&& f) const {
+  constexpr size_t kAhead = Stripe<K>::kAhead;
+  constexpr size_t kRing = 16;  // a power of two > kAhead
+  uint64_t hashes[kRing];
+  const auto key_at = [&](size_t j) -> const K& {
+    return keys[idx == nullptr ? j : idx[j]];
+  };
+  const auto announce = [&](size_t j) {
+    const uint64_t hash = HashKey(key_at(j));
+    hashes[j % kRing] = hash;
+    StripeOf(hash).index.Prefetch(hash);
+  };
+  for (size_t j = 0; j < std::min(n, kAhead); ++j) announce(j);
+  for (size_t j = 0; j < n; ++j) {
+    if (j + kAhead < n) announce(j + kAhead);
+    const uint64_t hash = hashes[j % kRing];
+    f(j, key_at(j), hash, &StripeOf(hash));
+  }
+}
+
+// --- Writers
+
+template <typename K>
+Seq GroupTracker<K>::CollectUncaptured(const K* keys, size_t n,
+                                       std::vector<uint32_t>* out) const {
+  out->clear();
+  const Seq pending = pending_.load(std::memory_order_acquire);
+  if (pending == 0) return 0;
+  ForEachKey(keys, nullptr, n,
+             [&](size_t j, const K& key, uint64_t hash, Stripe<K>* stripe) {
+               Hold hold(stripe->lock);
+               if (stripe->pending != pending) return;
+               const Entry* entry = stripe->index.Find(key, hash);
+               if (entry != nullptr && stripe->NeededByCut(*entry)) {
+                 out->push_back(static_cast<uint32_t>(j));
+               }
+             });
+  return pending;
+}
+
+template <typename K>
+void GroupTracker<K>::Claim(Seq n, const K* keys, const uint32_t* idx,
+                            size_t m, const uint8_t* all_absent, RowClass* out,
+                            float* p) {
+  ForEachKey(
+      keys, idx, m,
+      [&](size_t j, const K& key, uint64_t hash, Stripe<K>* stripe) {
+        out[j] = RowClass::kLost;
+        if (p != nullptr) p[j] = 0;
+        Hold hold(stripe->lock);
+        // A row read for an older cut may have been written before this one.
+        if (n == 0 || stripe->pending != n) return;
+        Entry* entry = stripe->index.Find(key, hash);
+        if (entry == nullptr || !stripe->NeededByCut(*entry)) return;
+        const float at_cut = decay_.Idle(entry->p, n - entry->last_update);
+        MarkClass mark = MarkClass::kCold;
+        if (all_absent != nullptr && all_absent[j] != 0) {
+          mark = MarkClass::kTombstone;
+        } else if (!stripe->pending_is_base && at_cut > hot_threshold_) {
+          mark = MarkClass::kHot;
+        }
+        entry->mark = MakeMark(n, mark);
+        out[j] = mark == MarkClass::kHot ? RowClass::kHot : RowClass::kCold;
+        if (p != nullptr) p[j] = at_cut;
+      });
+}
+
+template <typename K>
+void GroupTracker<K>::Touch(const K* keys, size_t n) {
+  const Seq current = current_.load(std::memory_order_relaxed);
+  ForEachKey(keys, nullptr, n,
+             [&](size_t, const K& key, uint64_t hash, Stripe<K>* stripe) {
+               Hold hold(stripe->lock);
+               Entry* entry = stripe->index.FindOrInsert(key, hash);
+               if (entry->last_update == current) return;
+               entry->p =
+                   decay_.Written(entry->p, current - entry->last_update);
+               entry->last_update = current;
+               stripe->List(key, options_.min_listed);
+             });
+}
+
+template <typename K>
+void GroupTracker<K>::Seed(const K* keys, size_t n) {
+  const Seq current = current_.load(std::memory_order_relaxed);
+  ForEachKey(keys, nullptr, n,
+             [&](size_t, const K& key, uint64_t hash, Stripe<K>* stripe) {
+               Hold hold(stripe->lock);
+               Entry* entry = stripe->index.FindOrInsert(key, hash);
+               if (entry->last_update != 0) return;  // tracked already
+               entry->last_update = current;
+               stripe->List(key, options_.min_listed);
+             });
+}
+
+// --- The drain
+
+template <typename K>
+bool GroupTracker<K>::NextPending(Seq n, size_t max_keys,
+                                  std::vector<K>* keys) {
+  keys->clear();
+  if (n == 0) return false;
+  while (keys->size() < max_keys) {
+    uint64_t at = drain_.load();
+    const uint32_t s = static_cast<uint32_t>(at);
+    if (at >> 32 != n || s >= options_.stripes) break;
+    Stripe<K>& stripe = stripes_[s];
+    bool done;
+    {
+      Hold hold(stripe.lock);
+      if (stripe.pending != n) break;
+      done = stripe.WalkCandidates(
+          &stripe.drain,
+          std::min<size_t>(options_.walk_step, max_keys - keys->size()),
+          [&](Entry* entry) {
+            if (stripe.NeededByCut(*entry)) keys->push_back(entry->key);
+            return Visit::kKeep;
+          });
+    }
+    if (done) drain_.compare_exchange_strong(at, at + 1);
+  }
+  return !keys->empty();
+}
+
+template <typename K>
+uint64_t GroupTracker<K>::CountUncaptured(Seq n) const {
+  uint64_t count = 0;
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    WalkCursor cursor;
+    for (bool done = false; !done;) {
+      Hold hold(stripe.lock);
+      if (n == 0 || stripe.pending != n) break;
+      done = stripe.WalkCandidates(&cursor, options_.walk_step,
+                                   [&](Entry* entry) {
+                                     count += stripe.NeededByCut(*entry);
+                                     return Visit::kKeep;
+                                   });
+    }
+  }
+  return count;
+}
+
+// --- Control
+
+template <typename K>
+Status GroupTracker<K>::Cut(const CutRequest& request) {
+  const Seq n = request.sequence;
+  if (n == 0 || n > kMaxSequence) {
+    return Status::InvalidArgument(
+        "bad checkpoint sequence. Received: " + std::to_string(n) +
+        " Expected: 1 to " + std::to_string(kMaxSequence));
+  }
+  if (request.kind != CutKind::kDelta && request.kind != CutKind::kBase) {
+    return Status::InvalidArgument(
+        "bad kind of cut. Received: " +
+        std::to_string(static_cast<int>(request.kind)) +
+        " Expected: 0 (delta) or 1 (base)");
+  }
+  if (std::isnan(request.hot_threshold)) {
+    return Status::InvalidArgument(
+        "bad hot threshold. Received: NaN Expected: a number or infinity");
+  }
+  // Training stands still: don't wait for an outcome that is being applied.
+  std::unique_lock<std::mutex> control(control_, std::try_to_lock);
+  const Seq unresolved = unresolved_.load();
+  if (!control.owns_lock() || unresolved != 0) {
+    return Status::FailedPrecondition(
+        "checkpoint " + std::to_string(n) + " can't be cut: the outcome of " +
+        "checkpoint " + std::to_string(unresolved) +
+        " has not been applied yet");
+  }
+  if (n < current_.load()) {
+    return Status::FailedPrecondition(
+        "checkpoint sequences only grow. Received: " + std::to_string(n) +
+        " Expected: at least " + std::to_string(current_.load()));
+  }
+  hot_threshold_ = request.hot_threshold;
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Hold hold(stripes_[s].lock);
+    stripes_[s].BeginCut(n, request.kind == CutKind::kBase);
+  }
+  drain_.store(uint64_t{n} << 32);
+  unresolved_.store(n);
+  current_.store(n + 1);
+  pending_.store(n, std::memory_order_release);
+  return Status::Ok();
+}
+
+// Returns the number of rows that a committed checkpoint lacks.
+template <typename K>
+uint64_t GroupTracker<K>::ResolveStripe(Stripe<K>* stripe, Seq n,
+                                        bool committed) {
+  bool is_base;
+  {
+    Hold hold(stripe->lock);
+    is_base = stripe->pending_is_base;
+    stripe->pending = 0;  // nobody claims here any more
+  }
+  uint64_t lacking = 0;
+  const auto visit = [&](Entry* e) {
+    const bool captured = MarkSequence(e->mark) == n;
+    const MarkClass mark = ClassOfMark(e->mark);
+    // Seen before: listed twice, or the walk started again.
+    if (captured && mark == MarkClass::kResolved) return Visit::kKeep;
+    if (committed && captured && mark != MarkClass::kHot) {
+      if (mark == MarkClass::kTombstone && e->last_update <= n) {
+        return Visit::kErase;
+      }
+      e->last_saved = n;
+    }
+    // Writes after the cut were listed when they came.
+    if (e->last_update > n) {
+      if (captured) e->mark = MakeMark(n, MarkClass::kResolved);
+      return Visit::kKeep;
+    }
+    const bool needed = is_base || e->Unsaved(stripe->base);
+    if (committed && !captured && needed) {
+      ++lacking;
+      e->last_update = n + 1;  // or a base would hide the row for good
+    }
+    if (e->Unsaved(stripe->base)) stripe->List(e->key, options_.min_listed);
+    if (captured || needed) e->mark = MakeMark(n, MarkClass::kResolved);
+    return Visit::kKeep;
+  };
+  WalkCursor cursor;
+  for (bool done = false; !done;) {
+    Hold hold(stripe->lock);
+    done = stripe->WalkCandidates(&cursor, options_.walk_step, visit);
+    if (done) {
+      stripe->ForgetCandidates();
+      if (committed && is_base) stripe->base = n;
+    }
+  }
+  return lacking;
+}
+
+template <typename K>
+Status GroupTracker<K>::Resolve(Seq n, bool committed) {
+  // Asked before locking too: a repeated message must not make a cut fail.
+  if (n == 0 || unresolved_.load() != n) return Status::Ok();
+  std::lock_guard<std::mutex> control(control_);
+  if (unresolved_.load() != n) return Status::Ok();
+  pending_.store(0);
+  const bool is_base = stripes_[0].pending_is_base;
+  uint64_t lacking = 0;
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    lacking += ResolveStripe(&stripes_[s], n, committed);
+  }
+  if (committed && is_base) base_.store(n);
+  unresolved_.store(0);
+  if (lacking != 0) {
+    return Status::DataLoss("checkpoint " + std::to_string(n) +
+                            " was committed without " +
+                            std::to_string(lacking) +
+                            " rows that its drain never captured");
+  }
+  return Status::Ok();
+}
+
+// --- Restore and set-up
+
+template <typename K>
+Status GroupTracker<K>::Reset(Seq next_sequence, Seq base_sequence) {
+  if (next_sequence == 0 || next_sequence > kMaxSequence ||
+      base_sequence >= next_sequence) {
+    return Status::InvalidArgument(
+        "bad sequences for a reset. Received: next " +
+        std::to_string(next_sequence) + ", base " +
+        std::to_string(base_sequence) + " Expected: base < next <= " +
+        std::to_string(kMaxSequence));
+  }
+  std::lock_guard<std::mutex> control(control_);
+  pending_.store(0);
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Hold hold(stripes_[s].lock);
+    stripes_[s].Clear(base_sequence);
+  }
+  drain_.store(0);
+  unresolved_.store(0);
+  current_.store(next_sequence);
+  base_.store(base_sequence);
+  return Status::Ok();
+}
+
+template <typename K>
+Status GroupTracker<K>::RestoreRows(const K* keys, size_t n,
+                                    const uint8_t* tombstone, const float* p,
+                                    Seq head, bool from_differential,
+                                    uint8_t* fresh) {
+  const Seq base = base_.load();
+  // A row of the differential with head == base would count as saved.
+  if (head == 0 || head < base + from_differential ||
+      head >= current_.load()) {
+    return Status::InvalidArgument(
+        "rows can't be restored as of head " + std::to_string(head) +
+        (from_differential ? " (differential)" : "") +
+        ". Expected: a head from base " + std::to_string(base) +
+        " on and below the next sequence " + std::to_string(current_.load()));
+  }
+  ForEachKey(keys, nullptr, n,
+             [&](size_t j, const K& key, uint64_t hash, Stripe<K>* stripe) {
+               Hold hold(stripe->lock);
+               Entry* entry = stripe->index.FindOrInsert(key, hash);
+               fresh[j] = entry->last_update == 0;
+               if (!fresh[j]) return;
+               entry->last_update = head;
+               entry->p = p == nullptr ? 0 : p[j];
+               if (tombstone != nullptr && tombstone[j] != 0) {
+                 entry->mark = MakeMark(0, MarkClass::kTombstone);
+               }
+               if (from_differential) {
+                 stripe->List(key, options_.min_listed);
+               } else {
+                 entry->last_saved = head;
+               }
+             });
+  return Status::Ok();
+}
+
+template <typename K>
+void GroupTracker<K>::FinishRestore() {
+  const uint32_t dead = MakeMark(0, MarkClass::kTombstone);
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    WalkCursor cursor;
+    for (bool done = false; !done;) {
+      Hold hold(stripe.lock);
+      done = stripe.WalkEntries(
+          &cursor, options_.walk_step, [&](Entry* entry) {
+            return entry->mark == dead && !entry->Unsaved(stripe.base)
+                       ? Visit::kErase
+                       : Visit::kKeep;
+          });
+    }
+  }
+}
+
+template <typename K>
+Status GroupTracker<K>::MarkEverything() {
+  std::lock_guard<std::mutex> control(control_);
+  if (unresolved_.load() != 0) {
+    return Status::FailedPrecondition(
+        "rows can't all be marked as unsaved: checkpoint " +
+        std::to_string(unresolved_.load()) + " is not resolved");
+  }
+  const Seq current = current_.load();
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    WalkCursor cursor;
+    for (bool done = false; !done;) {
+      Hold hold(stripe.lock);
+      stripe.ScanAll();
+      done = stripe.WalkEntries(&cursor, options_.walk_step, [&](Entry* entry) {
+        entry->p = decay_.Idle(entry->p, current - entry->last_update);
+        entry->last_update = current;
+        return Visit::kKeep;
+      });
+    }
+  }
+  return Status::Ok();
+}
+
+// --- Observation
+
+template <typename K>
+TrackerStats GroupTracker<K>::Stats() const {
+  TrackerStats stats;
+  stats.memory_bytes = options_.stripes * sizeof(Stripe<K>);
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    Hold hold(stripe.lock);
+    stats.keys += stripe.index.size();
+    stats.unsaved_listed +=
+        stripe.scan ? stripe.index.size() : stripe.unsaved.size();
+    stats.scanned_stripes += stripe.scan;
+    stats.memory_bytes +=
+        stripe.index.memory_bytes() +
+        (stripe.unsaved.capacity() + stripe.pending_list.capacity()) *
+            sizeof(K);
+  }
+  stats.pending_sequence = unresolved_.load();
+  stats.current_sequence = current_.load();
+  stats.base_sequence = base_.load();
+  return stats;
+}
+
+template <typename K>
+void GroupTracker<K>::HistogramOfP(PHistogram* out) const {
+  const Seq current = current_.load();
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    size_t position = 0;
+    for (bool done = false; !done;) {
+      Hold hold(stripe.lock);
+      // Goes on where it was if the table grows meanwhile: rows near that
+      // place may be counted twice, which no policy can notice.
+      WalkCursor cursor{position, stripe.index.growths()};
+      done = stripe.WalkEntries(
+          &cursor, options_.walk_step, [&](Entry* entry) {
+            // A cut may have come since `current` was read.
+            const Seq idle =
+                current - std::min<Seq>(current, entry->last_update);
+            const int bucket =
+                PHistogram::BucketOf(decay_.Idle(entry->p, idle));
+            ++out->all[bucket];
+            out->unsaved[bucket] += entry->Unsaved(stripe.base);
+            return Visit::kKeep;
+          });
+      position = cursor.position;
+    }
+  }
+}
+
+template class GroupTracker<int64_t>;
+template class GroupTracker<int32_t>;
+template class GroupTracker<std::string>;
+
+}  // namespace adaptcp

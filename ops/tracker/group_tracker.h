@@ -1,0 +1,228 @@
+// Which rows of a group are not in a checkpoint yet, and which of them the
+// pending one still has to capture.
+//
+// A group is one embedding variable with its slot variables: same keys, one
+// tracker per group and parameter server. The invariant:
+//
+//   A row is unsaved when last_update > max(last_saved, base), base being the
+//   start of the newest committed base. A checkpoint saves every unsaved row as
+//   of its cut. At commit a row that was saved cold (into the increment) gets
+//   last_saved = n; one saved hot (into the differential) stays unsaved.
+//
+// A write op, whole inside the gate:
+//
+//   GateScope scope(&gate);
+//   if (tracker.pending()) {
+//     Seq n = tracker.CollectUncaptured(keys, count, &need);
+//     ... read the rows `need` names from every table of the group ...
+//     tracker.Claim(n, keys, need.data(), need.size(), absent, cls, p);
+//     ... publish those not kLost, increment or differential by their class ...
+//   }
+//   tracker.Touch(keys, count);
+//   ... write the table ...
+//
+// Read, then claim, then write, and never anything else: a row that was read
+// before its claim succeeded can't have been written after the cut. The drain
+// does the same without the gate and without the last two steps.
+
+#ifndef ADAPTCP_OPS_TRACKER_GROUP_TRACKER_H_
+#define ADAPTCP_OPS_TRACKER_GROUP_TRACKER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/tracker/decay.h"
+#include "ops/tracker/p_histogram.h"
+#include "ops/tracker/row_entry.h"
+#include "ops/tracker/stripe.h"
+#include "ops/util/status.h"
+
+namespace adaptcp {
+
+enum class CutKind : uint8_t {
+  kDelta = 0,  // captures the unsaved rows
+  kBase = 1,   // captures every row, all of them cold
+};
+
+enum class RowClass : uint8_t {
+  kLost = 0,  // captured by someone else, or not needed: don't publish
+  kCold = 1,  // goes into the increment (into the base, if that is the kind)
+  kHot = 2,   // goes into the differential
+};
+
+struct CutRequest {
+  Seq sequence = 0;
+  CutKind kind = CutKind::kDelta;
+  // A row is hot iff its p at the cut is greater: < 0 makes every row hot,
+  // +infinity none. Tombstones and all rows of a base are cold regardless.
+  double hot_threshold = 0;
+};
+
+struct TrackerOptions {
+  double decay = 0.9;        // of p per interval, in [0, 1)
+  uint32_t stripes = 256;    // power of two, at most 65536
+  uint32_t min_listed = 64;  // an unsaved list may always be this long
+  uint32_t walk_step = 1024; // entries walked per hold of a stripe lock
+
+  Status Validate() const;
+};
+
+struct TrackerStats {
+  uint64_t keys = 0;
+  // Candidates of the next cut so far; an upper bound where a list was dropped
+  // (`scanned_stripes`): all entries of the stripe count.
+  uint64_t unsaved_listed = 0;
+  uint64_t memory_bytes = 0;  // entries, lists and string keys
+  uint32_t scanned_stripes = 0;
+  Seq pending_sequence = 0;
+  Seq current_sequence = 0;
+  Seq base_sequence = 0;
+};
+
+// Thread-safe as each method says. Locks: one stripe lock at a time, held for
+// dozens of nanoseconds (walk_step entries in walks, longer while a stripe
+// grows); `control_` before stripe locks. Nothing here waits for the gate, and
+// nothing is called back under a lock. Throws std::bad_alloc only.
+template <typename K>
+class GroupTracker {
+ public:
+  // Requires options.Validate().ok().
+  explicit GroupTracker(const TrackerOptions& options = TrackerOptions());
+  GroupTracker(const GroupTracker&) = delete;
+  GroupTracker& operator=(const GroupTracker&) = delete;
+
+  // --- Writers, inside the gate. Any thread.
+
+  // Whether a checkpoint is capturing. Inside the gate it may become false (the
+  // outcome arrived) but never true.
+  bool pending() const {
+    return pending_.load(std::memory_order_relaxed) != 0;
+  }
+
+  // Puts into `out` the indices of the keys whose rows the pending cut still
+  // needs; a key that occurs twice is named twice. Returns the sequence of that
+  // cut, to be handed to Claim, or 0 with `out` empty.
+  // A lookup may call it, and Claim, outside the gate.
+  Seq CollectUncaptured(const K* keys, size_t n,
+                        std::vector<uint32_t>* out) const;
+
+  // After reading the rows of the `m` keys keys[idx[j]] (keys[j] if idx is
+  // null): marks those that cut n still needs as captured and sets out[j] to
+  // their class and p[j] (if p is not null) to their indicator at the cut;
+  // out[j] = kLost for the others. all_absent[j] != 0 says that no table of the
+  // group had the key: a tombstone (null: none is).
+  //
+  // The caller must publish every row it was given, or fail the checkpoint.
+  // Since that happens after the claim, buffers are complete only when the
+  // drain threads have finished and a Gate::RunExclusive barrier has passed.
+  void Claim(Seq n, const K* keys, const uint32_t* idx, size_t m,
+             const uint8_t* all_absent, RowClass* out, float* p);
+
+  // Before a write or removal of these keys in any table of the group, after
+  // Claim: rows are unsaved from here on and belong to the next cut.
+  void Touch(const K* keys, size_t n);
+
+  // --- The drain. Any number of threads, no gate.
+
+  // Replaces `keys` by at most `max_keys` candidates of cut n that are not
+  // captured yet. Different calls get different keys, as a rule: Claim decides.
+  // False if none are left or n is not pending (any more).
+  bool NextPending(Seq n, size_t max_keys, std::vector<K>* keys);
+
+  // Rows that cut n needs and nobody has claimed, by walking all candidates: 0
+  // when the drain is complete. A check before the checkpoint is reported done.
+  uint64_t CountUncaptured(Seq n) const;
+
+  // --- Control.
+
+  // Requires the gate to be closed. Never waits: FailedPrecondition if a cut is
+  // unresolved or the sequence was used before, InvalidArgument if the request
+  // makes no sense. Afterwards writes belong to interval sequence + 1.
+  Status Cut(const CutRequest& request);
+
+  // Applies the outcome of checkpoint n. Any thread, no gate; concurrent calls
+  // wait for each other. Ok and without effect if n is not unresolved.
+  // DataLoss if n is committed though rows it needs were never claimed: they
+  // stay unsaved, so that the next checkpoint has them, but n lacks them.
+  Status Resolve(Seq n, bool committed);
+
+  // The cut that is pending or being resolved, 0 if none.
+  Seq pending_sequence() const { return unresolved_.load(); }
+  // The interval that writes belong to now.
+  Seq current_sequence() const { return current_.load(); }
+  Seq base_sequence() const { return base_.load(); }
+
+  // --- Restore and set-up, while nobody trains or saves.
+
+  // Forgets everything. Writes belong to interval `next_sequence`, which must be
+  // greater than every sequence restored afterwards.
+  Status Reset(Seq next_sequence, Seq base_sequence);
+
+  // One batch of rows of head `head`, which come newest level first:
+  // differential, increments, base; a level must be done before the next one
+  // begins, batches of one level may come from several threads. fresh[i] says
+  // that the key was not seen before, so that its row counts. Rows of the
+  // differential come back unsaved, the others clean. tombstone and p may be
+  // null: no row is a tombstone, every p is 0.
+  Status RestoreRows(const K* keys, size_t n, const uint8_t* tombstone,
+                     const float* p, Seq head, bool from_differential,
+                     uint8_t* fresh);
+
+  // Drops the entries of clean tombstones, which were kept as "seen".
+  void FinishRestore();
+
+  // Rows that existed before they were tracked: unsaved, and cold (p = 0).
+  // Inside the gate or under the closed one.
+  void Seed(const K* keys, size_t n);
+
+  // Every tracked row becomes unsaved. Requires the gate to be closed;
+  // FailedPrecondition while a cut is unresolved.
+  Status MarkEverything();
+
+  // --- Observation. Any thread; a snapshot that is not consistent across
+  // stripes, as rows change meanwhile.
+  TrackerStats Stats() const;
+  // Adds to `out`. p is taken as of the current interval.
+  void HistogramOfP(PHistogram* out) const;
+
+ private:
+  using Entry = RowEntry<K>;
+
+  Stripe<K>& StripeOf(uint64_t hash) const {
+    return stripes_[stripe_shift_ == 64 ? 0 : hash >> stripe_shift_];
+  }
+  template <typename F>
+  void ForEachKey(const K* keys, const uint32_t* idx, size_t n, F&& f) const;
+  uint64_t ResolveStripe(Stripe<K>* stripe, Seq n, bool committed);
+
+  const TrackerOptions options_;
+  const Decay decay_;
+  const int stripe_shift_;
+  const std::unique_ptr<Stripe<K>[]> stripes_;
+
+  // Serialises Cut, Resolve and the set-up calls.
+  mutable std::mutex control_;
+  std::atomic<Seq> pending_{0};     // being captured
+  std::atomic<Seq> unresolved_{0};  // the same, until its outcome is applied
+  std::atomic<Seq> current_{1};
+  std::atomic<Seq> base_{0};
+  // Of the pending cut. Written before the first stripe becomes pending, read
+  // under the lock of a stripe that is.
+  double hot_threshold_ = 0;
+  // Sequence << 32 | stripe that the drain is at: a thread left over from an
+  // older cut can't move it.
+  std::atomic<uint64_t> drain_{0};
+};
+
+extern template class GroupTracker<int64_t>;
+extern template class GroupTracker<int32_t>;
+extern template class GroupTracker<std::string>;
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_TRACKER_GROUP_TRACKER_H_
