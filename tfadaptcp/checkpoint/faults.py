@@ -27,7 +27,7 @@ def set_fault_hook(hook: Optional[FaultHook]) -> None:
 
 
 def fault_point(op: str, path: str) -> None:
-    """Announces operation `op` (create, write, fsync, close, fsync_dir, mkdir, open, read, list, stat, delete, rmdir).
+    """Announces operation `op` (create, write, fsync, close, fsync_dir, mkdir, open, read, list, size, delete).
 
     Raises:
         OSError: the operation is to fail as if the file system had answered with this errno.

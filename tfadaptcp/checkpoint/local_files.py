@@ -73,7 +73,7 @@ class LocalFiles:
 
     def size(self, path: str) -> int:
         with _reported("stat", path):
-            fault_point("stat", path)
+            fault_point("size", path)
             status = os.stat(path)
             if stat_lib.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "Received: a directory. Expected: an object", path)
@@ -89,7 +89,7 @@ class LocalFiles:
 
     def remove_dir(self, directory: str) -> None:
         with _reported("remove", directory):
-            fault_point("rmdir", directory)
+            fault_point("delete", directory)
             try:
                 os.rmdir(directory)
             except FileNotFoundError:

@@ -76,7 +76,7 @@ class RemoteFiles:
 
     def size(self, path: str) -> int:
         def attempt():
-            fault_point("stat", path)
+            fault_point("size", path)
             return tf.io.gfile.stat(path).length
 
         return self._retried("stat", path, attempt)
@@ -100,7 +100,7 @@ class RemoteFiles:
             return
 
         def attempt():
-            fault_point("rmdir", directory)
+            fault_point("delete", directory)
             if self._is_there(directory):
                 tf.io.gfile.rmtree(directory)
 
@@ -117,7 +117,7 @@ class RemoteFiles:
         self._retried("create", directory, attempt)
 
     def _is_there(self, path: str) -> bool:
-        fault_point("stat", path)
+        fault_point("size", path)
         try:
             tf.io.gfile.stat(path)
         except tf.errors.NotFoundError:

@@ -1,0 +1,173 @@
+"""Committing a head, and finding the heads of a directory.
+
+Finding never writes, so any job may look at a directory that another one is writing to.
+"""
+
+import dataclasses
+import logging
+from typing import List, Optional, Tuple
+
+from tfadaptcp.checkpoint import claims, layout, manifest_check
+from tfadaptcp.checkpoint.claims import Claim
+from tfadaptcp.checkpoint.layout import HeadName
+from tfadaptcp.checkpoint.manifest import Manifest
+from tfadaptcp.checkpoint.store import Store, join
+from tfadaptcp.errors import (CheckpointCorruptError, CheckpointNotFoundError, CommitOutcomeUnknownError,
+                              SaveFailedError)
+
+_log = logging.getLogger("tfadaptcp")
+
+
+@dataclasses.dataclass(frozen=True)
+class Damaged:
+    """A file in `manifests/` that is no valid head.
+
+    Attributes:
+        file: its name within `manifests/`.
+        head: what the name stands for, None if it is none of ours.
+        torn: it was never written to its end: what a crash in mid-commit leaves. Its commit never returned.
+        reason: what is wrong, naming the file.
+    """
+    file: str
+    head: Optional[HeadName]
+    torn: bool
+    reason: str
+
+
+def list_heads(store: Store, directory: str) -> Tuple[List[Manifest], List[Damaged]]:
+    """Returns the valid heads, oldest first by (generation, run, sequence), and what is damaged.
+
+    A head that retention removes while this runs is left out. A directory that isn't there has no heads.
+
+    Raises:
+        StoreUnavailableError: a listing or a read failed: that is never taken for "no heads".
+    """
+    heads, damaged = [], []
+    for file in store.list(join(directory, layout.MANIFESTS)):
+        name = layout.parse_manifest(file)
+        path = join(directory, layout.MANIFESTS, file)
+        if name is None:
+            damaged.append(Damaged(file, None, False, f"{path}: not the name of a manifest"))
+            continue
+        try:
+            data = store.read(path)
+        except FileNotFoundError:
+            continue
+        try:
+            manifest = Manifest.from_json(data, path)
+            if manifest.head != name:
+                raise CheckpointCorruptError(f"{path}: the manifest is damaged: its name is wrong. "
+                                             f"Received: {name}. Expected: {manifest.name}")
+        except CheckpointCorruptError as error:
+            damaged.append(Damaged(file, name, manifest_check.is_torn(data), str(error)))
+        else:
+            heads.append(manifest)
+    return sorted(heads, key=lambda manifest: manifest.head.order), damaged
+
+
+def latest(store: Store, directory: str) -> Optional[Manifest]:
+    """Returns the newest valid head, None if there is none; warns about damaged manifests newer than it."""
+    heads, damaged = list_heads(store, directory)
+    newest = heads[-1] if heads else None
+    for item in damaged:
+        if item.head is None or newest is None or item.head.order > newest.head.order:
+            _log.warning("Passing over a manifest: %s", item.reason)
+    return newest
+
+
+def load(store: Store, directory: str, checkpoint: str) -> Manifest:
+    """Returns the head of that name.
+
+    Raises:
+        CheckpointNotFoundError: there is none; the message lists those there are.
+        CheckpointCorruptError: its manifest is damaged.
+    """
+    name = layout.parse_head(checkpoint) if isinstance(checkpoint, str) else None
+    if name is not None:
+        path = join(directory, layout.manifest_path(name))
+        try:
+            manifest = Manifest.from_json(store.read(path), path)
+        except FileNotFoundError:
+            pass
+        else:
+            if manifest.head != name:
+                raise CheckpointCorruptError(f"{path}: the manifest is damaged: its name is wrong. "
+                                             f"Received: {name}. Expected: {manifest.name}")
+            return manifest
+    names = [manifest.name for manifest in list_heads(store, directory)[0]]
+    raise CheckpointNotFoundError(f"No such checkpoint in {directory}. Received: {checkpoint!r}. "
+                                  f"Expected: one of {names}")
+
+
+def next_sequence(store: Store, directory: str) -> int:
+    """Returns the first sequence above all that manifests, whole or damaged, and data of the directory have used.
+
+    To be called after `claims.take`; the run then counts on by itself.
+    """
+    used = [head.sequence
+            for area, parse in ((layout.MANIFESTS, layout.parse_manifest), (layout.DATA, layout.parse_head))
+            for head in map(parse, store.list(join(directory, area))) if head is not None]
+    return max(used, default=0) + 1
+
+
+def commit(store: Store, directory: str, manifest: Manifest, claim: Claim,
+           parent: Optional[Manifest] = None) -> None:
+    """Makes a checkpoint exist. All its objects must be durable already.
+
+    Args:
+        store: where `directory` lies.
+        directory: the checkpoint directory.
+        manifest: of the run that holds `claim`.
+        claim: taken before; checked again here.
+        parent: the manifest named by `manifest.parent`, if it is at hand: the chain is then compared with it.
+
+    Raises:
+        FencedError: a higher claim exists; nothing was written.
+        ValueError: the manifest contradicts itself, its parent or the claim; nothing was written.
+        CommitOutcomeUnknownError: it may exist or not; its data must be kept.
+        SaveFailedError: it does not exist; its data is a leftover.
+        StoreUnavailableError: the claims could not be listed; nothing was written.
+    """
+    if manifest.head.claim != claim:
+        raise ValueError(f"manifest {manifest.name}: Received: claim {claim}. Expected: {manifest.head.claim}")
+    if parent is not None:
+        if manifest.parent != parent.name:
+            raise ValueError(f"manifest {manifest.name}: Received: parent {parent.name}. Expected: {manifest.parent}")
+        manifest_check.check_successor(parent, manifest)
+    data = manifest.to_json()
+    path = join(directory, layout.manifest_path(manifest.head))
+    claims.ensure_current(store, directory, claim)
+    try:
+        store.put(path, data)
+    except Exception as error:
+        _settle(store, path, data, error)
+
+
+def _settle(store: Store, path: str, data: bytes, error: Exception) -> None:
+    """Reads back a manifest whose write raised; returns if it is there, whole and durable."""
+    try:
+        found = store.read(path)
+    except FileNotFoundError:
+        raise SaveFailedError(f"the manifest {path} could not be written: {error}") from error
+    except Exception as second:
+        raise CommitOutcomeUnknownError(
+            f"the manifest {path} may or may not exist: writing it raised {error!r}, reading it back {second!r}"
+        ) from error
+    if found == data:
+        try:
+            store.sync(path)
+        except Exception as second:
+            raise CommitOutcomeUnknownError(
+                f"the manifest {path} is there, but may not survive a loss of power: writing it raised {error!r}, "
+                f"syncing it {second!r}") from error
+        _log.warning("Writing %s raised %r, but it is there and whole: committed.", path, error)
+        return
+    if isinstance(error, FileExistsError):
+        raise SaveFailedError(f"the manifest {path} exists already, with other content; it was left alone") from error
+    try:
+        store.delete(path)
+    except Exception as second:
+        # Cut off, so never a head; but more of it may yet arrive at a remote store.
+        raise CommitOutcomeUnknownError(
+            f"the manifest {path} is there in part: writing it raised {error!r}, removing it {second!r}") from error
+    raise SaveFailedError(f"the manifest {path} could not be written: {error}") from error
