@@ -22,11 +22,16 @@ struct SegmentInfo {
   std::string path;
   uint64_t bytes = 0;
   uint32_t crc32c = 0;  // of the whole file, unmasked
-  // By group name; groups of which the file has no rows are left out.
+  // By group name, shards of one group added up; groups of which the file has no
+  // rows are left out.
   std::map<std::string, uint64_t> rows;        // tombstones included
   std::map<std::string, uint64_t> tombstones;  // likewise; may be 0
   std::vector<DenseCounts> dense;
 };
+
+SegmentInfo MakeSegmentInfo(const std::string& path, uint64_t bytes,
+                            uint32_t crc32c, const SegmentHeader& header,
+                            const SegmentFooter& footer);
 
 // One thread at a time; calls block as the sink does. After an error the file
 // is lost: every further call returns that error.
