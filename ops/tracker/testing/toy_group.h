@@ -1,0 +1,136 @@
+// A group of two toy tables on one parameter server, with its tracker: what the
+// kernels do, in a form a test can hold in its hand. Single-threaded.
+
+#ifndef ADAPTCP_OPS_TRACKER_TESTING_TOY_GROUP_H_
+#define ADAPTCP_OPS_TRACKER_TESTING_TOY_GROUP_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "ops/tracker/group_tracker.h"
+
+namespace adaptcp {
+namespace testing {
+
+using Key = int64_t;
+
+// A parameter and its slot, 0 where the table lacks the key.
+struct Row {
+  int parameter = 0;
+  int slot = 0;
+  bool operator==(const Row& o) const {
+    return parameter == o.parameter && slot == o.slot;
+  }
+  bool absent() const { return parameter == 0 && slot == 0; }
+};
+
+using Rows = std::map<Key, Row>;  // without absent rows, unless tombstones
+
+// Which table an operation concerns: 1 the parameter, 2 the slot, 3 both.
+class ToyGroup {
+ public:
+  explicit ToyGroup(const TrackerOptions& options) : tracker(options) {}
+
+  void Write(Key key, int tables, int value, bool twice) {
+    const std::vector<Key> keys(twice ? 2 : 1, key);
+    Capture(keys);
+    tracker.Touch(keys.data(), keys.size());
+    Row& row = rows[key];
+    if (tables & 1) row.parameter = value;
+    if (tables & 2) row.slot = -value;
+  }
+
+  // Removing what isn't there does nothing, like the tables.
+  void Remove(Key key, int tables) {
+    const Row row = Read(key);
+    const bool there = ((tables & 1) && row.parameter != 0) ||
+                       ((tables & 2) && row.slot != 0);
+    if (!there) return;
+    Capture({key});
+    tracker.Touch(&key, 1);
+    if (tables & 1) rows[key].parameter = 0;
+    if (tables & 2) rows[key].slot = 0;
+    if (rows[key].absent()) rows.erase(key);
+  }
+
+  // A lookup or a drain thread, in two steps with anything in between: rows
+  // that were read for cut `n`, and later their claim.
+  struct Reading {
+    Seq n = 0;
+    std::vector<Key> keys;
+    std::vector<Row> rows;
+  };
+  Reading BeginLookup(Key key) {
+    Reading reading;
+    std::vector<uint32_t> need;
+    reading.n = tracker.CollectUncaptured(&key, 1, &need);
+    for (uint32_t i : need) {
+      reading.keys.push_back((&key)[i]);
+      reading.rows.push_back(Read(key));
+    }
+    return reading;
+  }
+  Reading BeginDrain(Seq n, size_t max_keys) {
+    Reading reading;
+    reading.n = n;
+    tracker.NextPending(n, max_keys, &reading.keys);
+    for (Key key : reading.keys) reading.rows.push_back(Read(key));
+    return reading;
+  }
+  void Finish(const Reading& reading) {
+    Publish(reading.n, reading.keys, nullptr, reading.rows);
+  }
+  void DrainAll(Seq n) {
+    for (;;) {
+      const Reading reading = BeginDrain(n, 3);
+      if (reading.keys.empty()) return;
+      Finish(reading);
+    }
+  }
+
+  void DropCaptured() {
+    cold.clear();
+    hot.clear();
+  }
+
+  GroupTracker<Key> tracker;
+  Rows rows;        // the live tables
+  Rows cold, hot;   // captured for the pending cut
+  int double_captures = 0;
+
+ private:
+  Row Read(Key key) const {
+    const auto it = rows.find(key);
+    return it == rows.end() ? Row() : it->second;
+  }
+
+  void Capture(const std::vector<Key>& keys) {
+    if (!tracker.pending()) return;
+    std::vector<uint32_t> need;
+    const Seq n = tracker.CollectUncaptured(keys.data(), keys.size(), &need);
+    std::vector<Row> read;
+    for (uint32_t i : need) read.push_back(Read(keys[i]));
+    Publish(n, keys, &need, read);
+  }
+
+  void Publish(Seq n, const std::vector<Key>& keys,
+               const std::vector<uint32_t>* idx, const std::vector<Row>& read) {
+    std::vector<uint8_t> absent;
+    for (const Row& row : read) absent.push_back(row.absent());
+    std::vector<RowClass> classes(read.size());
+    tracker.Claim(n, keys.data(), idx ? idx->data() : nullptr, read.size(),
+                  absent.data(), classes.data(), nullptr);
+    for (size_t j = 0; j < read.size(); ++j) {
+      if (classes[j] == RowClass::kLost) continue;
+      const Key key = keys[idx ? (*idx)[j] : j];
+      double_captures += cold.count(key) + hot.count(key);
+      (classes[j] == RowClass::kHot ? hot : cold)[key] = read[j];
+    }
+  }
+};
+
+}  // namespace testing
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_TRACKER_TESTING_TOY_GROUP_H_

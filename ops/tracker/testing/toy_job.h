@@ -1,0 +1,240 @@
+// A training job in miniature: a coordinator, the shards of one group, its
+// checkpoints, and an oracle: full copies of the tables taken at every cut.
+
+#ifndef ADAPTCP_OPS_TRACKER_TESTING_TOY_JOB_H_
+#define ADAPTCP_OPS_TRACKER_TESTING_TOY_JOB_H_
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/tracker/testing/toy_group.h"
+
+namespace adaptcp {
+namespace testing {
+
+class ToyJob {
+ public:
+  static constexpr int kAll = -1;
+
+  ToyJob(const TrackerOptions& options, size_t shards) : options_(options) {
+    for (size_t i = 0; i < shards; ++i) AddShard();
+  }
+
+  // The first thing found wrong, empty if nothing.
+  const std::string& violation() const { return violation_; }
+
+  void Write(Key key, int tables, bool twice) {
+    ShardOf(key).Write(key, tables, ++value_, twice);
+  }
+  void Remove(Key key, int tables) { ShardOf(key).Remove(key, tables); }
+  void BeginLookup(Key key) {
+    readings_.emplace_back(Index(key), ShardOf(key).BeginLookup(key));
+  }
+  void BeginDrain(size_t shard, size_t rows) {
+    if (!pending_) return;
+    shard %= shards_.size();
+    readings_.emplace_back(shard, shards_[shard]->BeginDrain(pending_->n, rows));
+  }
+  void FinishReadings() {
+    for (auto& [shard, reading] : readings_) shards_[shard]->Finish(reading);
+    readings_.clear();
+  }
+
+  void Cut(CutKind kind, double threshold, Seq gap) {
+    if (pending_) return;
+    // Shards that missed the last outcome learn it from the next request.
+    for (auto& shard : shards_) {
+      Resolve(shard.get(), shard->tracker.pending_sequence(),
+              last_committed_ == shard->tracker.pending_sequence());
+    }
+    const Seq n = sequence_ + gap;
+    sequence_ = n + 1;
+    for (auto& shard : shards_) {
+      shard->DropCaptured();
+      Check(shard->tracker.Cut({n, kind, threshold}));
+      oracle_[n].insert(shard->rows.begin(), shard->rows.end());
+    }
+    pending_ = Pending{n, kind};
+  }
+
+  // told: the shard that hears of the outcome, kAll, or any other number: none.
+  // outcome_known = false: the manifest exists, the coordinator can't tell and
+  // goes on as after a failure.
+  void Commit(int told, bool outcome_known = true) {
+    if (!pending_) return;
+    const Seq n = pending_->n;
+    FinishReadings();  // drain threads are joined before segments are sealed
+    auto increment = std::make_shared<Rows>();
+    auto differential = std::make_shared<Rows>();
+    for (auto& shard : shards_) {
+      shard->DrainAll(n);
+      if (shard->tracker.pending_sequence() == n &&
+          shard->tracker.CountUncaptured(n) != 0) {
+        Fail("rows left after the drain of " + std::to_string(n));
+      }
+      if (shard->double_captures != 0) Fail("a row was captured twice");
+      increment->insert(shard->cold.begin(), shard->cold.end());
+      differential->insert(shard->hot.begin(), shard->hot.end());
+    }
+    Head head{n, chain_.base, chain_.base_start, chain_.increments,
+              differential};
+    if (pending_->kind == CutKind::kBase) {
+      head.base = increment;
+      head.base_start = n;
+      head.increments.clear();
+      if (!differential->empty()) Fail("a base has hot rows");
+    } else {
+      head.increments.emplace_back(n, increment);
+    }
+    heads_.push_back(head);
+    if (heads_.size() > 3) heads_.erase(heads_.begin());
+    CheckHead(head);
+    Finish(told, outcome_known);
+    if (outcome_known) {
+      chain_ = head;
+      last_committed_ = n;
+    }
+  }
+  void Abandon(int told) {
+    if (pending_) Finish(told, false);
+  }
+
+  void Restore(size_t which, size_t shards, size_t batch) {
+    if (heads_.empty()) return;
+    const Head head = heads_[which % heads_.size()];
+    readings_.clear();
+    shards_.clear();
+    for (size_t i = 0; i < shards; ++i) {
+      AddShard();
+      Check(shards_[i]->tracker.Reset(sequence_, head.base_start));
+    }
+    pending_.reset();
+    last_committed_ = 0;
+    chain_ = head;
+    RestoreLevel(*head.differential, head.n, true, batch);
+    for (size_t i = head.increments.size(); i-- > 0;) {
+      RestoreLevel(*head.increments[i].second, head.n, false, batch);
+    }
+    if (head.base) RestoreLevel(*head.base, head.n, false, batch);
+    Rows live;
+    for (auto& shard : shards_) {
+      shard->tracker.FinishRestore();
+      live.insert(shard->rows.begin(), shard->rows.end());
+      // Tombstones of the differential aside, of which there are none.
+      if (shard->tracker.Stats().keys != shard->rows.size()) {
+        Fail("entries and rows differ after a restore");
+      }
+    }
+    if (live != oracle_[head.n]) Fail("restored tables differ from the cut");
+  }
+
+  void CheckHeads() {
+    for (const Head& head : heads_) CheckHead(head);
+  }
+
+ private:
+  using Object = std::shared_ptr<const Rows>;
+  struct Head {
+    Seq n = 0;
+    Object base;
+    Seq base_start = 0;
+    std::vector<std::pair<Seq, Object>> increments;
+    Object differential;
+  };
+  struct Pending {
+    Seq n;
+    CutKind kind;
+  };
+
+  void AddShard() { shards_.push_back(std::make_unique<ToyGroup>(options_)); }
+  size_t Index(Key key) const { return key % shards_.size(); }
+  ToyGroup& ShardOf(Key key) { return *shards_[Index(key)]; }
+  void Fail(const std::string& what) {
+    if (violation_.empty()) violation_ = what;
+  }
+  void Check(const Status& status) {
+    if (!status.ok()) Fail(status.ToString());
+  }
+
+  void Resolve(ToyGroup* shard, Seq n, bool committed) {
+    Check(shard->tracker.Resolve(n, committed));
+    Check(shard->tracker.Resolve(n, committed));  // messages are repeated
+  }
+  void Finish(int told, bool committed) {
+    const Seq n = pending_->n;
+    pending_.reset();
+    last_committed_ = 0;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      if (told != kAll && static_cast<size_t>(told) != i) continue;
+      Resolve(shards_[i].get(), n, committed);
+    }
+  }
+
+  void CheckHead(const Head& head) {
+    Rows merged;
+    std::vector<Object> levels;
+    if (head.base) levels.push_back(head.base);
+    for (const auto& increment : head.increments) {
+      levels.push_back(increment.second);
+    }
+    levels.push_back(head.differential);
+    for (const Object& level : levels) {
+      for (const auto& [key, row] : *level) {
+        if (row.absent()) {
+          merged.erase(key);
+        } else {
+          merged[key] = row;
+        }
+      }
+    }
+    if (merged != oracle_[head.n]) {
+      Fail("checkpoint " + std::to_string(head.n) + " differs from its cut");
+    }
+  }
+
+  void RestoreLevel(const Rows& level, Seq head, bool differential,
+                    size_t batch) {
+    for (size_t s = 0; s < shards_.size(); ++s) {
+      std::vector<Key> keys;
+      std::vector<Row> rows;
+      std::vector<uint8_t> tombstones;
+      for (const auto& [key, row] : level) {
+        if (Index(key) != s) continue;
+        keys.push_back(key);
+        rows.push_back(row);
+        tombstones.push_back(row.absent());
+      }
+      std::vector<uint8_t> fresh(keys.size());
+      for (size_t i = 0; i < keys.size(); i += batch) {
+        Check(shards_[s]->tracker.RestoreRows(
+            &keys[i], std::min(batch, keys.size() - i), &tombstones[i],
+            nullptr, head, differential, &fresh[i]));
+      }
+      for (size_t i = 0; i < keys.size(); ++i) {
+        if (fresh[i] && !tombstones[i]) shards_[s]->rows[keys[i]] = rows[i];
+      }
+    }
+  }
+
+  const TrackerOptions options_;
+  std::vector<std::unique_ptr<ToyGroup>> shards_;
+  std::vector<std::pair<size_t, ToyGroup::Reading>> readings_;
+  int value_ = 0;
+  Seq sequence_ = 1;
+  std::optional<Pending> pending_;
+  Seq last_committed_ = 0;
+  Head chain_;
+  std::vector<Head> heads_;  // those that are retained
+  std::map<Seq, Rows> oracle_;
+  std::string violation_;
+};
+
+}  // namespace testing
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_TRACKER_TESTING_TOY_JOB_H_
