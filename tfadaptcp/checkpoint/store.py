@@ -18,8 +18,11 @@ __all__ = ["Store", "fault_point", "join", "set_fault_hook"]
 _PLUGIN = {scheme: "tensorflow-io" for scheme in ("hdfs", "viewfs", "har", "s3", "s3e", "az", "oss", "http", "https")}
 
 
-def join(directory: str, *parts: str) -> str:
-    """Joins path parts with "/", for URLs and local paths alike."""
+def join(directory: Union[str, os.PathLike], *parts: str) -> str:
+    """Joins path parts with "/", for URLs and local paths alike. Raises ValueError if the directory is empty."""
+    directory = os.fspath(directory)
+    if not directory:
+        raise ValueError("Received: an empty directory name. Expected: a local path or a URL")
     return "/".join((directory.rstrip("/"),) + parts)
 
 

@@ -1,0 +1,155 @@
+"""Policies: what they answer, what they refuse, and that they need no TensorFlow."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from tfadaptcp import policies
+from tfadaptcp.policies import ALL_HOT, NONE_HOT, PolicyStats
+from tfadaptcp.policies.cost_model import dynamic_threshold, static_threshold
+
+
+def stats(**values):
+    return PolicyStats(**{"has_base": True, "bytes_in_base": 1000, "bytes_restore": 1000, **values})
+
+
+@pytest.mark.parametrize("name", ["adaptive", "differential", "full", "incremental"])
+def test_get_by_name_and_by_value(name):
+    policy = policies.get(name)
+    assert policy.name == name
+    assert policies.get(policy) is policy
+    assert policies.get(name) == policy
+
+
+@pytest.mark.parametrize("wrong", ["adaptiv", "", None, 3, policies.Full])
+def test_get_refuses_what_is_no_policy(wrong):
+    with pytest.raises(ValueError, match="Received.*Expected.*adaptive.*incremental"):
+        policies.get(wrong)
+
+
+def test_a_policy_of_the_users_own_is_taken():
+    class Mine:
+        name = "mine"
+
+        def hot_threshold(self, stats):
+            return 0.5
+
+        def base_due(self, stats):
+            return False
+
+    assert policies.get(Mine()).name == "mine"
+
+
+@pytest.mark.parametrize("policy", [policies.get(n) for n in ("adaptive", "differential", "full", "incremental")])
+def test_the_first_checkpoint_is_all_cold(policy):
+    assert policy.hot_threshold(PolicyStats()) == NONE_HOT
+
+
+def test_full_is_a_base_each_time():
+    assert policies.Full().base_due(stats()) and policies.Full().base_due(PolicyStats())
+
+
+def test_differential_is_all_hot_and_has_one_base():
+    policy = policies.Differential()
+    assert policy.hot_threshold(stats()) == ALL_HOT
+    assert not any(policy.base_due(stats(checkpoints_since_base=k, bytes_restore=10**9)) for k in range(1000))
+
+
+@pytest.mark.parametrize("every", [1, 2, 7, None])
+def test_incremental_renews_its_base_after_n_increments(every):
+    policy = policies.Incremental(full_every=every)
+    assert policy.hot_threshold(stats()) == NONE_HOT
+    since, kinds = 0, []
+    for _ in range(30):
+        if policy.base_due(stats(checkpoints_since_base=since)):
+            since = 0
+            kinds.append("B")
+        else:
+            since += 1
+            kinds.append("i")
+    if every is None:
+        assert set(kinds) == {"i"}
+    else:
+        assert "".join(kinds).startswith(("i" * every + "B") * 3)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "3", True])
+def test_incremental_refuses(wrong):
+    with pytest.raises(ValueError, match="full_every.*Received"):
+        policies.Incremental(full_every=wrong)
+
+
+@pytest.mark.parametrize("field, wrong", [
+    ("restore_weight", -1), ("restore_weight", math.nan), ("restore_weight", "1"), ("first_period", 0),
+    ("first_period", 2.5), ("max_restore_factor", 0.5), ("max_restore_factor", math.inf), ("decay", 1.0),
+    ("decay", -0.1), ("solver", "newton"), ("renewal", "never")])
+def test_adaptive_refuses(field, wrong):
+    with pytest.raises(ValueError, match=f"{field}: Received: {wrong!r}. Expected"):
+        policies.Adaptive(**{field: wrong})
+
+
+def test_adaptive_rises_from_a_low_threshold_to_all_cold():
+    policy = policies.Adaptive(restore_weight=43.0)  # h = 1
+    thresholds = [policy.hot_threshold(stats(checkpoints_since_base=k)) for k in range(50)]
+    assert thresholds[0] == pytest.approx(1 / 43)
+    assert thresholds == sorted(thresholds)
+    assert thresholds[41] == 0.5 and thresholds[42:] == [1.0] * 8  # p is at most 1: nothing is hot
+
+
+def test_adaptive_by_bisection_is_constant_over_a_period():
+    policy = policies.Adaptive(solver="bisection", restore_weight=1.0, first_period=100)
+    assert {policy.hot_threshold(stats(checkpoints_since_base=k)) for k in range(100)} == {static_threshold(100, 1.0)}
+
+
+def test_the_hazard_does_not_follow_the_periods_chosen():
+    policy = policies.Adaptive(renewal="marginal", restore_weight=4.3, first_period=43)
+    assert policy.hot_threshold(stats(last_period=200)) == pytest.approx(dynamic_threshold(200, 0.1))
+    assert policies.Adaptive().hot_threshold(stats(last_period=200)) == pytest.approx(dynamic_threshold(43, 1 / 43))
+
+
+def test_adaptive_renews_after_a_period_or_when_a_restore_reads_too_much():
+    policy = policies.Adaptive(first_period=5)
+    assert [policy.base_due(stats(checkpoints_since_base=k)) for k in range(7)] == [False] * 5 + [True] * 2
+    assert not policy.base_due(stats(checkpoints_since_base=1, bytes_restore=2000))
+    assert policy.base_due(stats(checkpoints_since_base=1, bytes_restore=2001))
+    assert not policy.base_due(stats(checkpoints_since_base=0, bytes_restore=9999)), "the base has only just been made"
+    assert not policy.base_due(PolicyStats(checkpoints_since_base=9, bytes_restore=1))
+
+
+@pytest.mark.parametrize("hazard, growth", [(0.05, 10.0), (0.01, 40.0), (0.2, 2.0)])
+def test_the_marginal_rule_finds_the_best_fixed_period(hazard, growth):
+    """Oracle: the average cost per checkpoint of every fixed period, under a load that does not change."""
+    base, write = 1000.0, 30.0
+
+    def chain(period):
+        return [base + growth * k for k in range(1, period + 1)]  # bytes that a restore reads
+
+    def cost(period):
+        return (base + period * write + hazard * sum(chain(period))) / period
+
+    policy = policies.Adaptive(restore_weight=hazard * 43, renewal="marginal", max_restore_factor=1e6)
+    period = 0
+    while True:
+        period += 1
+        if policy.base_due(stats(
+                checkpoints_since_base=period, bytes_in_base=base, bytes_last_checkpoint=write,
+                bytes_written_since_base=period * write, bytes_restore=chain(period)[-1],
+                bytes_restore_since_base=sum(chain(period)))):
+            break
+    best = min(cost(k) for k in range(1, 500))
+    assert cost(period) <= best * 1.01
+    assert 1 < period < 499
+
+
+def test_no_tensorflow_is_needed():
+    code = ("import sys, types; p = types.ModuleType('tfadaptcp'); p.__path__ = ['tfadaptcp']\n"
+            "sys.modules['tfadaptcp'] = p; import tfadaptcp.policies as m; m.get('adaptive')\n"
+            "sys.exit('tensorflow' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code], cwd=_root()).returncode == 0
+
+
+def _root():
+    import os
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(policies.__file__))))
