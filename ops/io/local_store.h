@@ -1,0 +1,32 @@
+// The local half of ops/io/store.h; knows no TensorFlow. Paths have no scheme.
+
+#ifndef ADAPTCP_OPS_IO_LOCAL_STORE_H_
+#define ADAPTCP_OPS_IO_LOCAL_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/format/byte_io.h"
+#include "ops/util/status.h"
+
+namespace adaptcp {
+namespace local {
+
+Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink);
+Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
+Status DeleteObject(const std::string& path);
+Status ObjectSize(const std::string& path, uint64_t* size);
+Status ListObjects(const std::string& directory,
+                   std::vector<std::string>* names);
+Status MakeDirectories(const std::string& path);
+
+// What an errno means to a caller of the store; the message has `what`, the path
+// and the system's words.
+Status ErrnoToStatus(int error, const char* what, const std::string& path);
+
+}  // namespace local
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_IO_LOCAL_STORE_H_

@@ -1,0 +1,167 @@
+#include "ops/io/tf_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/io/buffered_sink.h"
+#include "ops/io/local_store.h"
+#include "ops/io/store_faults.h"
+#include "ops/io/tf_status.h"
+#include "tensorflow/core/platform/env.h"
+
+namespace adaptcp {
+namespace remote {
+namespace {
+
+// A remote store that fails says Unknown or Internal where it means that it
+// can't be reached (hdfs and s3 do), so what has no clearer code is Unavailable.
+Status Convert(const tensorflow::Status& status, const char* what,
+               const std::string& path) {
+  const Status ours = FromTensorFlow(status);
+  if (ours.ok()) return ours;
+  const Status::Code code = ours.code() == Status::Code::kInternal
+                                ? Status::Code::kUnavailable
+                                : ours.code();
+  const std::string text =
+      ours.message().empty() ? "the store gave no reason" : ours.message();
+  return Status(code,
+                std::string("can't ") + what + " " + path + ": " + text);
+}
+
+Status Fault(const char* op, const std::string& path) {
+  const int error = adaptcp_store_op(op, path.c_str());
+  return error == 0 ? Status::Ok() : local::ErrnoToStatus(error, op, path);
+}
+
+class RemoteSink final : public BufferedSink {
+ public:
+  RemoteSink(std::string path, std::unique_ptr<tensorflow::WritableFile> file)
+      : BufferedSink(std::move(path)), file_(std::move(file)) {}
+
+ protected:
+  Status WriteOut(std::string_view data) override {
+    int half = 0;
+    const int error = adaptcp_store_write_op(name().c_str(), &half);
+    if (error != 0 && half != 0) {
+      ADAPTCP_RETURN_IF_ERROR(Write(data.substr(0, data.size() / 2)));
+    }
+    if (error != 0) return local::ErrnoToStatus(error, "write", name());
+    return Write(data);
+  }
+
+  Status MakeDurable() override {
+    ADAPTCP_RETURN_IF_ERROR(Fault("fsync", name()));
+    ADAPTCP_RETURN_IF_ERROR(Convert(file_->Sync(), "sync", name()));
+    ADAPTCP_RETURN_IF_ERROR(Fault("close", name()));
+    return Convert(file_->Close(), "close", name());
+  }
+
+ private:
+  Status Write(std::string_view data) {
+    return Convert(
+        file_->Append(absl::string_view(data.data(), data.size())), "write",
+        name());
+  }
+
+  const std::unique_ptr<tensorflow::WritableFile> file_;
+};
+
+class RemoteSource final : public ByteSource {
+ public:
+  RemoteSource(std::string path,
+               std::unique_ptr<tensorflow::RandomAccessFile> file,
+               uint64_t size)
+      : name_(std::move(path)), file_(std::move(file)), size_(size) {}
+
+  uint64_t size() const override { return size_; }
+  const std::string& name() const override { return name_; }
+
+  Status ReadAt(uint64_t offset, size_t n, char* out) const override {
+    ADAPTCP_RETURN_IF_ERROR(Fault("read", name_));
+    absl::string_view result;
+    const tensorflow::Status status = file_->Read(offset, n, &result, out);
+    // OutOfRange: the file ended, `result` is what there was.
+    if (!status.ok() && !absl::IsOutOfRange(status)) {
+      return Convert(status, "read", name_);
+    }
+    if (result.size() != n) {
+      return Status::DataLoss(name_ + ": the file ends at byte " +
+                              std::to_string(offset + result.size()) + ", " +
+                              std::to_string(n - result.size()) +
+                              " bytes early");
+    }
+    // A file system may answer with memory of its own.
+    if (result.data() != out) std::copy(result.begin(), result.end(), out);
+    return Status::Ok();
+  }
+
+ private:
+  const std::string name_;
+  const std::unique_ptr<tensorflow::RandomAccessFile> file_;
+  const uint64_t size_;
+};
+
+std::string Parent(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+}  // namespace
+
+Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink) {
+  ADAPTCP_RETURN_IF_ERROR(MakeDirectories(Parent(path)));
+  ADAPTCP_RETURN_IF_ERROR(Fault("create", path));
+  std::unique_ptr<tensorflow::WritableFile> file;
+  ADAPTCP_RETURN_IF_ERROR(
+      Convert(tensorflow::Env::Default()->NewWritableFile(path, &file),
+              "create", path));
+  *sink = std::make_unique<RemoteSink>(path, std::move(file));
+  return Status::Ok();
+}
+
+Status NewSource(const std::string& path,
+                 std::unique_ptr<ByteSource>* source) {
+  uint64_t size = 0;
+  ADAPTCP_RETURN_IF_ERROR(ObjectSize(path, &size));
+  ADAPTCP_RETURN_IF_ERROR(Fault("open", path));
+  std::unique_ptr<tensorflow::RandomAccessFile> file;
+  ADAPTCP_RETURN_IF_ERROR(
+      Convert(tensorflow::Env::Default()->NewRandomAccessFile(path, &file),
+              "open", path));
+  *source = std::make_unique<RemoteSource>(path, std::move(file), size);
+  return Status::Ok();
+}
+
+Status DeleteObject(const std::string& path) {
+  ADAPTCP_RETURN_IF_ERROR(Fault("delete", path));
+  return Convert(tensorflow::Env::Default()->DeleteFile(path), "delete", path);
+}
+
+Status ObjectSize(const std::string& path, uint64_t* size) {
+  ADAPTCP_RETURN_IF_ERROR(Fault("size", path));
+  tensorflow::uint64 bytes = 0;
+  ADAPTCP_RETURN_IF_ERROR(Convert(
+      tensorflow::Env::Default()->GetFileSize(path, &bytes), "stat", path));
+  *size = bytes;
+  return Status::Ok();
+}
+
+Status ListObjects(const std::string& directory,
+                   std::vector<std::string>* names) {
+  ADAPTCP_RETURN_IF_ERROR(Fault("list", directory));
+  names->clear();
+  ADAPTCP_RETURN_IF_ERROR(
+      Convert(tensorflow::Env::Default()->GetChildren(directory, names),
+              "list", directory));
+  std::sort(names->begin(), names->end());
+  return Status::Ok();
+}
+
+Status MakeDirectories(const std::string& path) {
+  ADAPTCP_RETURN_IF_ERROR(Fault("mkdir", path));
+  return Convert(tensorflow::Env::Default()->RecursivelyCreateDir(path),
+                 "make directory", path);
+}
+
+}  // namespace remote
+}  // namespace adaptcp

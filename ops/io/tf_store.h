@@ -1,0 +1,29 @@
+// The remote half of ops/io/store.h: TensorFlow's file systems (gs:// built in;
+// hdfs://, s3:// and others once tensorflow-io is imported).
+
+#ifndef ADAPTCP_OPS_IO_TF_STORE_H_
+#define ADAPTCP_OPS_IO_TF_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/format/byte_io.h"
+#include "ops/util/status.h"
+
+namespace adaptcp {
+namespace remote {
+
+Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink);
+Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
+Status DeleteObject(const std::string& path);
+Status ObjectSize(const std::string& path, uint64_t* size);
+Status ListObjects(const std::string& directory,
+                   std::vector<std::string>* names);
+Status MakeDirectories(const std::string& path);
+
+}  // namespace remote
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_IO_TF_STORE_H_
