@@ -77,7 +77,8 @@ struct TrackerStats {
   // Candidates of the next cut so far; an upper bound where a list was dropped
   // (`scanned_stripes`): all entries of the stripe count.
   uint64_t unsaved_listed = 0;
-  uint64_t memory_bytes = 0;  // entries, lists and string keys
+  // Entries with the text of string keys, lists without it.
+  uint64_t memory_bytes = 0;
   uint32_t scanned_stripes = 0;
   Seq pending_sequence = 0;
   Seq current_sequence = 0;

@@ -40,6 +40,11 @@ inline size_t KeyHeapBytes(const std::string& key) {
   return key.capacity() > kInline ? key.capacity() + 1 : 0;
 }
 
+// Gives those bytes back. Assigning an empty string keeps the buffer.
+inline void ReleaseKey(int64_t*) {}
+inline void ReleaseKey(int32_t*) {}
+inline void ReleaseKey(std::string* key) { std::string().swap(*key); }
+
 }  // namespace adaptcp
 
 #endif  // ADAPTCP_OPS_TRACKER_KEY_HASH_H_

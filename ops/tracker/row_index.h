@@ -74,6 +74,7 @@ class RowIndex {
     const size_t capacity = array_.size();
     Entry* slots = array_.data();
     heap_bytes_ -= KeyHeapBytes(slots[i].key);
+    ReleaseKey(&slots[i].key);
     for (size_t j = i;;) {
       if (++j == capacity) j = 0;
       if (slots[j].last_update == 0) break;
