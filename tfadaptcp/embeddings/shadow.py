@@ -152,12 +152,8 @@ class _PerWorkerHandle:
             raise AttributeError(
                 f"'{type(variable).__name__}' object has no attribute '_handle'"
             ) from None
-        if save_context.in_save_context():
+        if context.executing_eagerly() or save_context.in_save_context():
             return stock
-        if context.executing_eagerly():
-            # A plain Python function may be scheduled on a worker too.
-            dispatch = coordinator_context.get_current_dispatch_context()
-            return stock if dispatch is None else _scratch_of(variable).handle_on(dispatch.worker)
         graph = ops.get_default_graph()
         if not isinstance(graph, func_graph.FuncGraph) or not _under_parameter_servers():
             return stock
@@ -166,6 +162,11 @@ class _PerWorkerHandle:
 
     def __set__(self, variable: Any, handle: Any) -> None:
         variable.__dict__["_handle"] = handle
+
+
+def _device(variable: Any) -> str:
+    """The ``device`` property: a call-time handle has none, and optimizers ask for one."""
+    return variable.handle.device or _local_device(variable)
 
 
 def _capture(graph: func_graph.FuncGraph, scratch: _WorkerScratch, stock: tf.Tensor) -> tf.Tensor:
@@ -269,6 +270,7 @@ def install() -> None:
         for cls in (shadow_embedding_ops.ShadowVariable, shadow_embedding_ops.DEResourceVariable):
             if not isinstance(cls.__dict__.get("_handle"), _PerWorkerHandle):
                 cls._handle = _PerWorkerHandle()
+                cls.device = property(_device)
         graph_class = control_flow_v2_func_graphs.ControlFlowFuncGraph
         if "capture_call_time_value" not in graph_class.__dict__:
             graph_class.capture_call_time_value = _capture_in_enclosing_function
