@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import stat as stat_lib
-from typing import Iterator, List
+from typing import Iterator, List, Set
 
 from tfadaptcp.checkpoint.faults import fault_point
 from tfadaptcp.errors import StoreUnavailableError
@@ -13,7 +13,10 @@ _CHUNK = 1 << 20
 
 
 class LocalFiles:
-    """The primitive operations of `Store` on local paths. Stateless; any thread."""
+    """The primitive operations of `Store` on local paths. Any thread."""
+
+    def __init__(self):
+        self._durable: Set[str] = set()  # directories whose own entry this object has synced
 
     def put(self, path: str, data: bytes) -> None:
         self.make_dirs(os.path.dirname(path) or ".")
@@ -99,17 +102,23 @@ class LocalFiles:
                     raise
 
     def make_dirs(self, directory: str) -> None:
-        if os.path.isdir(directory):
+        directory = os.path.abspath(directory)
+        exists = os.path.isdir(directory)
+        parent = os.path.dirname(directory)
+        if exists and directory in self._durable or parent == directory:
             return
-        parent = os.path.dirname(os.path.abspath(directory))
         self.make_dirs(parent)
         with _reported("create", directory):
-            fault_point("mkdir", directory)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(directory)
-            if not os.path.isdir(directory):
-                raise NotADirectoryError(errno.ENOTDIR, "Received: a file. Expected: a directory", directory)
-            self._sync_dir(parent)
+            if not exists:
+                fault_point("mkdir", directory)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(directory)
+                if not os.path.isdir(directory):
+                    raise NotADirectoryError(errno.ENOTDIR, "Received: a file. Expected: a directory", directory)
+            # One that was there may have been made by a process that was killed before it could sync the entry.
+            with contextlib.suppress(*((PermissionError,) if exists else ())):
+                self._sync_dir(parent)
+        self._durable.add(directory)
 
     def _sync_dir(self, directory: str) -> None:
         fault_point("fsync_dir", directory)

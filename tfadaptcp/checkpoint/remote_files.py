@@ -20,6 +20,9 @@ _T = TypeVar("_T")
 _TRANSIENT = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.InternalError,
               tf.errors.ResourceExhaustedError, tf.errors.UnavailableError, tf.errors.UnknownError)
 
+# Object stores: a directory is there when an object below it is; making one would cost a marker object.
+_WITHOUT_DIRECTORIES = frozenset(("gs", "s3", "s3e", "az", "oss"))
+
 _sleep = time.sleep
 _clock = time.monotonic
 
@@ -42,13 +45,11 @@ class RemoteFiles:
                     return
                 raise FileExistsError(errno.EEXIST, "the object exists already; no name is written twice", path)
             try:
-                self._write(path, data)
-            except tf.errors.NotFoundError:
-                try:
+                if path.partition("://")[0] not in _WITHOUT_DIRECTORIES:
                     tf.io.gfile.makedirs(path.rsplit("/", 1)[0])
-                    self._write(path, data)
-                except tf.errors.NotFoundError as error:
-                    raise StoreUnavailableError(errno.ENOENT, f"could not write: {_text(error)}", path) from error
+                self._write(path, data)
+            except tf.errors.NotFoundError as error:
+                raise StoreUnavailableError(errno.ENOENT, f"could not write: {_text(error)}", path) from error
 
         self._retried("write", path, attempt)
 

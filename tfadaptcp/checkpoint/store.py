@@ -29,7 +29,7 @@ def join(directory: Union[str, os.PathLike], *parts: str) -> str:
 class Store:
     """File operations on local paths and URLs.
 
-    Stateless, usable from any thread. Every call may block: a local one as long as the disk does, a remote one up to
+    Usable from any thread. Every call may block: a local one as long as the disk does, a remote one up to
     `retry_seconds` beyond the time-outs of its file system.
 
     Common to all methods: `StoreUnavailableError` says that the store failed, whatever it holds;

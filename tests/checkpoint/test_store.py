@@ -1,0 +1,282 @@
+"""The store: durable, exclusive local writes, and errors that are never taken for absence."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tfadaptcp.checkpoint import remote_files
+from tfadaptcp.checkpoint import store as store_lib
+from tfadaptcp.checkpoint.store import Store, join
+from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
+
+
+@pytest.fixture(params=["local", "ram"])
+def directory(request, tmp_path):
+    """One conformance suite for TensorFlow's file systems and for our own local one."""
+    if request.param == "local":
+        return str(tmp_path / "dir")
+    return f"ram://{tmp_path.name}-{os.getpid()}/dir"
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(remote_files, "_clock", lambda: now[0])
+    monkeypatch.setattr(remote_files, "_sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    yield
+    store_lib.set_fault_hook(None)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 9000])
+def test_put_read_size_list_delete(directory, data):
+    store = Store()
+    path = join(directory, "a", "b", "object")
+    store.put(path, data)
+    assert store.read(path) == data and store.size(path) == len(data)
+    store.put(join(directory, "a", "b", "another"), b"1")
+    assert store.list(join(directory, "a", "b")) == ["another", "object"]
+    assert store.list(join(directory, "a")) == ["b"]
+    store.sync(path)
+    store.delete(path)
+    store.delete(path)
+    assert store.list(join(directory, "a", "b")) == ["another"]
+    store.remove_dir(join(directory, "a", "b"))
+    assert store.list(join(directory, "a", "b")) == ["another"], "only an empty directory is removed"
+    store.delete(join(directory, "a", "b", "another"))
+    store.remove_dir(join(directory, "a", "b"))
+    store.remove_dir(join(directory, "a", "b"))
+    assert store.list(join(directory, "a")) == []
+
+
+def test_put_never_overwrites(directory):
+    store = Store()
+    store.put(join(directory, "o"), b"first")
+    with pytest.raises(FileExistsError):
+        store.put(join(directory, "o"), b"second")
+    assert store.read(join(directory, "o")) == b"first"
+
+
+def test_what_is_not_there(directory):
+    store = Store()
+    assert store.list(directory) == []
+    for call in (store.read, store.size):
+        with pytest.raises(FileNotFoundError):
+            call(join(directory, "o"))
+    store.make_dirs(join(directory, "x", "y"))
+    store.make_dirs(join(directory, "x", "y"))
+    assert store.list(join(directory, "x")) == ["y"]
+
+
+def test_the_probe_leaves_nothing(directory):
+    Store().check_writable(directory)
+    assert Store().list(join(directory, "data")) == []
+
+
+def test_a_probe_says_what_failed(tmp_path):
+    def hook(op, path):
+        if op == "fsync":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    store_lib.set_fault_hook(hook)
+    with pytest.raises(StoreUnavailableError, match=f"probe of {tmp_path} could not write .*No space left"):
+        Store().check_writable(str(tmp_path))
+    (tmp_path / "file").write_bytes(b"")
+    store_lib.set_fault_hook(None)
+    with pytest.raises(StoreUnavailableError, match="could not write"):
+        Store().check_writable(str(tmp_path / "file"))
+
+
+def test_a_local_put_is_synced_with_every_directory_it_made(tmp_path):
+    ops = []
+    store = Store()
+    store.make_dirs(str(tmp_path))
+    store_lib.set_fault_hook(lambda op, path: ops.append((op, os.path.relpath(path, tmp_path))))
+    store.put(str(tmp_path / "a" / "b" / "o"), b"data")
+    assert ops == [("mkdir", "a"), ("fsync_dir", "."), ("mkdir", "a/b"), ("fsync_dir", "a"), ("create", "a/b/o"),
+                   ("write", "a/b/o"), ("write", "a/b/o"), ("fsync", "a/b/o"), ("close", "a/b/o"),
+                   ("fsync_dir", "a/b")]
+
+
+def test_fsync_really_happens(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd)))
+    Store().put(str(tmp_path / "a" / "o"), b"data")
+    assert synced[-3:] == [str(tmp_path), str(tmp_path / "a" / "o"), str(tmp_path / "a")]
+    Store().delete(str(tmp_path / "a" / "o"))
+    assert synced[-1] == str(tmp_path / "a")
+
+
+def test_a_directory_that_a_killed_process_left_unsynced_is_synced_by_the_next(tmp_path):
+    os.makedirs(tmp_path / "a" / "b")
+    ops = []
+    store_lib.set_fault_hook(lambda op, path: ops.append((op, path)))
+    store = Store()
+    store.put(str(tmp_path / "a" / "b" / "o"), b"data")
+    assert ("fsync_dir", str(tmp_path)) in ops and ("fsync_dir", str(tmp_path / "a")) in ops
+    ops.clear()
+    store.put(str(tmp_path / "a" / "b" / "o2"), b"data")
+    assert [path for op, path in ops if op == "fsync_dir"] == [str(tmp_path / "a" / "b")]
+
+
+def test_a_failed_local_put_leaves_nothing_and_can_be_repeated(tmp_path):
+    points = 0
+    while True:
+        points += 1
+        path = str(tmp_path / f"a{points}" / "o")
+        seen = [0]
+
+        def hook(op, where):
+            seen[0] += 1
+            if seen[0] == points:
+                raise OSError(errno.EIO, "Input/output error", where)
+
+        store_lib.set_fault_hook(hook)
+        try:
+            Store().put(path, b"data")
+            store_lib.set_fault_hook(None)
+            break
+        except StoreUnavailableError as error:
+            assert error.errno == errno.EIO and "Input/output error" in str(error)
+        assert not os.path.exists(path)
+    assert points > 7 and Store().read(path) == b"data"
+
+
+def test_a_path_below_a_file_is_an_error_not_an_empty_list(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreUnavailableError):
+        Store().list(str(tmp_path / "file"))
+
+
+def test_an_unreadable_directory_is_an_error_not_an_empty_list(tmp_path):
+    def hook(op, path):
+        raise OSError(errno.ESTALE, "Stale file handle", path)
+
+    store_lib.set_fault_hook(hook)
+    for call in (Store().list, Store().read, Store().size):
+        with pytest.raises(StoreUnavailableError, match="Stale"):
+            call(str(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["nosuch://bucket/dir", "hdfs2://host/dir"])
+def test_unknown_schemes_are_named(path):
+    for call in (Store().check_supported, Store().check_writable, Store().list):
+        with pytest.raises(UnsupportedStoreError, match=f"Received: scheme '{path.split(':')[0]}'.*Expected.*gs://"):
+            call(path)
+
+
+def test_a_missing_plug_in_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_io", None)
+    monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: ["gs", "ram", "file", ""])
+    with pytest.raises(UnsupportedStoreError, match="Install the package tensorflow-io"):
+        Store().check_supported("hdfs://namenode/dir")
+
+
+def test_file_urls_and_empty_names(tmp_path):
+    Store().put(f"file://{tmp_path}/o", b"1")
+    assert (tmp_path / "o").read_bytes() == b"1"
+    assert join("/", "a") == "/a" and join("gs://b/", "a", "c") == "gs://b/a/c" and join(tmp_path, "a")
+    with pytest.raises(ValueError, match="empty"):
+        join("", "a")
+
+
+class Flaky:
+    """Stands in for a file system whose server goes away: fails the given number of calls of each function."""
+
+    def __init__(self, monkeypatch, error, times, names=("stat", "listdir", "remove")):
+        self.calls = 0
+        for name in names:
+            monkeypatch.setattr(tf.io.gfile, name, self.wrap(getattr(tf.io.gfile, name), error, times))
+
+    def wrap(self, real, error, times):
+        left = [times]
+
+        def call(*args):
+            self.calls += 1
+            if left[0]:
+                left[0] -= 1
+                raise error(None, None, "server gone")
+            return real(*args)
+
+        return call
+
+
+TRANSIENT = [tf.errors.UnavailableError, tf.errors.InternalError, tf.errors.UnknownError,
+             tf.errors.ResourceExhaustedError, tf.errors.DeadlineExceededError, tf.errors.AbortedError]
+
+
+@pytest.mark.parametrize("error", TRANSIENT)
+def test_transient_errors_are_retried(monkeypatch, error):
+    path = f"ram://retried-{error.__name__}/o"
+    with monkeypatch.context() as patch:
+        flaky = Flaky(patch, error, 3)
+        Store().put(path, b"data")
+        assert Store().size(path) == 4
+        assert Store().list(path.rsplit("/", 1)[0]) == ["o"]
+        Store().delete(path)
+        assert flaky.calls >= 6
+    with pytest.raises(FileNotFoundError):
+        Store().read(path)
+
+
+@pytest.mark.parametrize("error", TRANSIENT + [tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError])
+def test_a_store_that_stays_away_is_an_error_everywhere(monkeypatch, error):
+    Store().put("ram://away/d/o" + error.__name__, b"data")
+    Flaky(monkeypatch, error, -1)
+    for call in (Store().list, Store().size, lambda path: Store().put(path + "/new", b""), Store().delete,
+                 Store().check_writable):
+        with pytest.raises(StoreUnavailableError, match="server gone"):
+            call("ram://away/d")
+
+
+def test_a_listing_that_says_not_there_after_stat_found_it_is_an_error(monkeypatch):
+    Store().put("ram://lying/d/o", b"data")
+    Flaky(monkeypatch, tf.errors.NotFoundError, -1, ["listdir"])
+    with pytest.raises(StoreUnavailableError, match="listing it was not possible"):
+        Store().list("ram://lying/d")
+
+
+def test_a_put_whose_first_attempt_arrived_after_all_succeeds(monkeypatch):
+    real, calls = tf.io.gfile.GFile, []
+
+    class LateError(real):
+        def close(self):
+            super().close()
+            if not calls:
+                calls.append(1)
+                raise tf.errors.UnavailableError(None, None, "connection lost after the upload")
+
+        def __exit__(self, *args):
+            self.close()
+
+    monkeypatch.setattr(tf.io.gfile, "GFile", LateError)
+    Store().put("ram://late/d/o", b"data")
+    assert calls
+    monkeypatch.setattr(tf.io.gfile, "GFile", real)
+    assert Store().read("ram://late/d/o") == b"data"
+    with pytest.raises(FileExistsError):
+        Store().put("ram://late/d/o", b"data")
+
+
+def test_an_unreachable_bucket_is_not_an_empty_one():
+    """The real gs file system, with nothing at the other end."""
+    code = ("import sys, types; p = types.ModuleType('tfadaptcp'); p.__path__ = ['tfadaptcp']\n"
+            "sys.modules['tfadaptcp'] = p  # the store alone, without what the package loads\n"
+            "from tfadaptcp.checkpoint.store import Store\n"
+            "from tfadaptcp.errors import StoreUnavailableError\n"
+            "for call in (Store(0).list, Store(0).read, Store(0).size):\n"
+            "    try: print('answered', call('gs://bucket/dir'))\n"
+            "    except StoreUnavailableError as e: print('unavailable')\n")
+    env = dict(os.environ, https_proxy="http://127.0.0.1:1", GCS_RETRY_CONFIG_MAX_RETRIES="0", NO_GCE_CHECK="true",
+               GOOGLE_AUTH_TOKEN_FOR_TESTING="x", TF_CPP_MIN_LOG_LEVEL="3")
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=_root(), capture_output=True, text=True,
+                          timeout=120)
+    assert done.stdout.split("\n")[:3] == ["unavailable"] * 3, done.stdout + done.stderr
+
+
+def _root():
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
