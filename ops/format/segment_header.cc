@@ -119,16 +119,19 @@ Status GetDType(const Json& object, const char* key, const std::string& where,
 
 Status GetPs(const Json& object, int32_t* out) {
   const auto it = object.find("ps");
-  if (it != object.end() && it->is_number_integer()) {
-    const bool is_unsigned = it->is_number_unsigned();
-    const auto value = *it->get_ptr<const Json::number_integer_t*>();
-    if (value >= -1 && value <= std::numeric_limits<int32_t>::max() &&
-        !(is_unsigned && value < 0)) {
-      *out = static_cast<int32_t>(value);
-      return Status::Ok();
-    }
+  // 2^64-1 would compare equal to -1.
+  if (it != object.end() && it->is_number_integer() &&
+      !it->is_number_unsigned() && *it == -1) {
+    *out = -1;
+    return Status::Ok();
   }
-  return Missing("header", "ps", object, "an integer from -1 to 2147483647");
+  constexpr uint64_t kMax = std::numeric_limits<int32_t>::max();
+  uint64_t value = 0;
+  if (!GetUint(object, "ps", "header", 0, kMax, &value).ok()) {
+    return Missing("header", "ps", object, "an integer from -1 to 2147483647");
+  }
+  *out = static_cast<int32_t>(value);
+  return Status::Ok();
 }
 
 Status ParseTable(const Json& json, const std::string& where,
