@@ -20,15 +20,19 @@ a SavedModel is written.
 
 from __future__ import annotations
 
+import collections
 import functools
-import logging
 import threading
 import weakref
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, parameter_server_strategy_v2, ps_values
-from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
+from tensorflow.python.distribute.coordinator import (
+    cluster_coordinator,
+    coordinator_context,
+    values,
+)
 from tensorflow.python.eager import context, record
 from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import (
@@ -39,9 +43,10 @@ from tensorflow.python.ops import (
 from tensorflow.python.saved_model import save_context
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import shadow_embedding_ops
 
-_logger = logging.getLogger("tfadaptcp")
 _SCRATCH = "_tfadaptcp_worker_scratch"  # in the __dict__ of a patched variable
 _create_lock = threading.Lock()
+# Handles of resources whose variable is gone, by worker.
+_discarded_on = weakref.WeakKeyDictionary()
 
 
 class _CaptureKey:
@@ -51,27 +56,40 @@ class _CaptureKey:
 
 
 class _Resource:
-    """One resource variable on one worker; destroyed with this object.
+    """One resource variable on one worker.
 
-    TensorFlow's anonymous variables are not reference counted: without the deleter, a model
-    dropped by the user would leave its scratch space behind on every worker.
+    TensorFlow's anonymous variables are not reference counted: a model dropped by the user would
+    leave its scratch space behind on every worker. The usual deleter, a remote operation from a
+    destructor, is no help: on a worker that was killed its error stays in the executor of the
+    thread that happened to collect the object, and surfaces in an unrelated operation. So the
+    destructor only notes the handle, and the worker's own thread destroys the resource when it
+    makes the next one.
     """
 
-    def __init__(self, handle: tf.Tensor, device: str):
+    def __init__(self, handle: tf.Tensor, discarded: collections.deque):
         self.handle = handle
-        self._deleter = _QuietDeleter(handle=handle, handle_device=device)
-
-
-class _QuietDeleter(resource_variable_ops.EagerResourceDeleter):
-    """Deleter that accepts that the worker, and the resource with it, may be gone already."""
-
-    __slots__ = ()
+        self.lost = False  # gone with the worker that had it
+        self._discarded = discarded
 
     def __del__(self):
-        try:
-            super().__del__()
-        except tf.errors.OpError as error:
-            _logger.debug("scratch resource not destroyed, its worker is gone: %s", error)
+        if not self.lost:
+            self._discarded.append(self.handle)
+
+
+class _ResourceValue(values.RemoteValueImpl):
+    """The remote value of a ``_Resource``."""
+
+    def _set_aborted(self, error):
+        if self._values is not None:
+            self._values.lost = True
+        super()._set_aborted(error)
+
+
+class _ResourceClosure(cluster_coordinator.ResourceClosure):
+    """What the coordinator runs again when the worker comes back."""
+
+    def _init_remote_value(self):
+        return _ResourceValue(self, self._output_type_spec)
 
 
 class _WorkerScratch:
@@ -110,8 +128,10 @@ class _WorkerScratch:
     def _register(self, worker):
         # What ClusterCoordinator._create_per_worker_resources does, less the queueing: we are on
         # the worker's own thread and need the value before the step that is being dispatched.
-        closure = cluster_coordinator.ResourceClosure(
-            functools.partial(self._create, worker.device_name),
+        with _create_lock:
+            discarded = _discarded_on.setdefault(worker, collections.deque())
+        closure = _ResourceClosure(
+            functools.partial(self._create, worker.device_name, discarded),
             worker._cluster.resource_cancellation_mgr,
         )
         value = closure.build_output_remote_value()
@@ -121,9 +141,12 @@ class _WorkerScratch:
             self._values[worker] = value
         return value
 
-    def _create(self, worker_device: str) -> _Resource:
-        device = worker_device + self._local_device
-        with record.stop_recording(), ops.device(device):
+    def _create(self, worker_device: str, discarded: collections.deque) -> _Resource:
+        with record.stop_recording(), ops.device(worker_device + self._local_device):
+            while discarded:
+                gen_resource_variable_ops.destroy_resource_op(
+                    discarded.popleft(), ignore_lookup_error=True
+                )
             initial = tf.zeros(self._initial_shape, self._dtype)
             handle = resource_variable_ops.eager_safe_variable_handle(
                 initial_value=initial,
@@ -133,7 +156,7 @@ class _WorkerScratch:
                 graph_mode=False,
             )
             gen_resource_variable_ops.assign_variable_op(handle, initial)
-        return _Resource(handle, device)
+        return _Resource(handle, discarded)
 
 
 class _PerWorkerHandle:
