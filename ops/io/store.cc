@@ -1,6 +1,6 @@
 #include "ops/io/store.h"
 
-#include "ops/io/local_store.h"
+#include "ops/io/local/local_store.h"
 #include "ops/io/tf_store.h"
 
 namespace adaptcp {

@@ -1,5 +1,5 @@
 // Where objects live: local files, or whatever TensorFlow's file systems reach.
-// Every operation passes ops/io/store_faults.h.
+// Every operation passes ops/io/local/store_faults.h.
 //
 // A path with a scheme ("gs://...", "hdfs://...") goes to TensorFlow's Env; one
 // without, or with "file://", to POSIX, because TensorFlow's Sync() on a local

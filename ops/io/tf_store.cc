@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/io/buffered_sink.h"
-#include "ops/io/local_store.h"
-#include "ops/io/store_faults.h"
+#include "ops/io/local/buffered_sink.h"
+#include "ops/io/local/local_store.h"
+#include "ops/io/local/store_faults.h"
 #include "ops/io/tf_status.h"
 #include "tensorflow/core/platform/env.h"
 

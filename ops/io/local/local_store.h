@@ -1,7 +1,8 @@
-// The local half of ops/io/store.h; knows no TensorFlow. Paths have no scheme.
+// The local half of ops/io/store.h. Paths have no scheme. Nothing in this folder
+// knows TensorFlow, so that it can be built and tested alone.
 
-#ifndef ADAPTCP_OPS_IO_LOCAL_STORE_H_
-#define ADAPTCP_OPS_IO_LOCAL_STORE_H_
+#ifndef ADAPTCP_OPS_IO_LOCAL_LOCAL_STORE_H_
+#define ADAPTCP_OPS_IO_LOCAL_LOCAL_STORE_H_
 
 #include <cstdint>
 #include <memory>
@@ -29,4 +30,4 @@ Status ErrnoToStatus(int error, const char* what, const std::string& path);
 }  // namespace local
 }  // namespace adaptcp
 
-#endif  // ADAPTCP_OPS_IO_LOCAL_STORE_H_
+#endif  // ADAPTCP_OPS_IO_LOCAL_LOCAL_STORE_H_

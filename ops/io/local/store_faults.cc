@@ -1,4 +1,4 @@
-#include "ops/io/store_faults.h"
+#include "ops/io/local/store_faults.h"
 
 #include <fcntl.h>
 #include <signal.h>

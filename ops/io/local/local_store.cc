@@ -1,4 +1,4 @@
-#include "ops/io/local_store.h"
+#include "ops/io/local/local_store.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "ops/io/buffered_sink.h"
-#include "ops/io/store_faults.h"
+#include "ops/io/local/buffered_sink.h"
+#include "ops/io/local/store_faults.h"
 
 namespace adaptcp {
 namespace local {

@@ -1,8 +1,8 @@
 // Gathers the small pieces of a segment (12-byte frame headers and the like)
 // into writes that a file system likes.
 
-#ifndef ADAPTCP_OPS_IO_BUFFERED_SINK_H_
-#define ADAPTCP_OPS_IO_BUFFERED_SINK_H_
+#ifndef ADAPTCP_OPS_IO_LOCAL_BUFFERED_SINK_H_
+#define ADAPTCP_OPS_IO_LOCAL_BUFFERED_SINK_H_
 
 #include <string>
 #include <string_view>
@@ -63,4 +63,4 @@ class BufferedSink : public ByteSink {
 
 }  // namespace adaptcp
 
-#endif  // ADAPTCP_OPS_IO_BUFFERED_SINK_H_
+#endif  // ADAPTCP_OPS_IO_LOCAL_BUFFERED_SINK_H_

@@ -15,8 +15,8 @@
 //
 // Without a plan an operation costs one atomic increment.
 
-#ifndef ADAPTCP_OPS_IO_STORE_FAULTS_H_
-#define ADAPTCP_OPS_IO_STORE_FAULTS_H_
+#ifndef ADAPTCP_OPS_IO_LOCAL_STORE_FAULTS_H_
+#define ADAPTCP_OPS_IO_LOCAL_STORE_FAULTS_H_
 
 #include <cstdint>
 
@@ -41,4 +41,4 @@ uint64_t adaptcp_store_op_count(void);
 
 }  // extern "C"
 
-#endif  // ADAPTCP_OPS_IO_STORE_FAULTS_H_
+#endif  // ADAPTCP_OPS_IO_LOCAL_STORE_FAULTS_H_
