@@ -37,17 +37,19 @@ void Gate::Reopen() {
 Status Gate::RunExclusive(std::chrono::milliseconds timeout,
                           const std::function<void()>& fn) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  std::unique_lock<std::timed_mutex> cut(cuts_, deadline);
-  if (!cut.owns_lock()) {
-    return Status::DeadlineExceeded(
-        "the gate was not free for a cut: another cut held it for " +
-        std::to_string(timeout.count()) + " ms");
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!opened_.wait_until(lock, deadline, [this] { return !closing_; })) {
+      return Status::DeadlineExceeded(
+          "the gate was not free for a cut: another one kept it for " +
+          std::to_string(timeout.count()) + " ms");
+    }
+    closing_.store(true);
   }
   struct ReopenAtExit {
     Gate* gate;
     ~ReopenAtExit() { gate->Reopen(); }
   } reopen{this};
-  closing_.store(true);
   {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!emptied_.wait_until(lock, deadline,

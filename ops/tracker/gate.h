@@ -44,9 +44,8 @@ class Gate {
   void Reopen();
 
   std::atomic<int64_t> inside_{0};
-  std::atomic<bool> closing_{false};
-  std::timed_mutex cuts_;  // one cut at a time; taken before mutex_
-  std::mutex mutex_;       // guards the two waits
+  std::atomic<bool> closing_{false};  // a cut waits or runs: one at a time
+  std::mutex mutex_;  // guards the waits, and closing_ where it is written
   std::condition_variable opened_;
   std::condition_variable emptied_;
 };
