@@ -29,20 +29,27 @@ class BuildOps(build_ext):
             raise SystemExit(f"tfadaptcp: {error}") from None
         target = self.get_ext_fullpath(ext.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copy2(built, target)
+        for suffix in (".so", ".json"):
+            shutil.copy2(built.with_suffix(suffix), _with_suffix(target, suffix))
 
     def copy_extensions_to_source(self) -> None:
         # Replaced, never written into: a running process may have the old library loaded.
         for ext in self.extensions:
             built = os.path.join(self.build_lib, self.get_ext_filename(ext.name))
             target = self.get_filename_in_source(ext.name)
-            shutil.copy2(built, target + ".partial")
-            os.replace(target + ".partial", target)
+            for suffix in (".so", ".json"):
+                partial = target + ".partial"
+                shutil.copy2(_with_suffix(built, suffix), partial)
+                os.replace(partial, _with_suffix(target, suffix))
 
     def get_filename_in_source(self, name: str) -> str:
         """Where the library belongs in the source tree."""
         return os.path.join(os.path.dirname(os.path.abspath(__file__)),
                             self.get_ext_filename(name))
+
+
+def _with_suffix(path: str, suffix: str) -> str:
+    return os.path.splitext(path)[0] + suffix
 
 
 setuptools.setup(

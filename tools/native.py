@@ -15,6 +15,7 @@ from tools import cxx
 
 PACKAGES = ("util", "tracker", "format", "io", "kernels")
 LIBRARY = "_adaptcp_ops.so"
+VERSIONS = "_adaptcp_ops.json"
 
 _ASK_TENSORFLOW = """
 import json, tensorflow as tf
@@ -103,6 +104,9 @@ def build(out: Path | None = None, root: Path = cxx.ROOT) -> Path:
                  f'-DADAPTCP_TFRA_VERSION="{tfra_version}"',
                  *tf_compile, "-isystem", str(json_include())]
         objects = cxx.compile_objects(sources, out / "obj", flags, root)
+        # What the package compares with what it finds installed, before it loads the library.
+        (out / VERSIONS).write_text(json.dumps({"tensorflow": tf_version,
+                                                "tensorflow-recommenders-addons": tfra_version}))
         return cxx.link(out / LIBRARY, objects, ["-shared", "-pthread", *tf_link])
 
 

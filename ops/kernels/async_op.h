@@ -1,0 +1,56 @@
+// An op that does long work on a thread of its own, so that it neither blocks
+// the op pool nor is blocked by it.
+
+#ifndef ADAPTCP_OPS_KERNELS_ASYNC_OP_H_
+#define ADAPTCP_OPS_KERNELS_ASYNC_OP_H_
+
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "ops/kernels/tf_util.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace adaptcp {
+
+class AsyncRequestOp : public tensorflow::AsyncOpKernel {
+ public:
+  using tensorflow::AsyncOpKernel::AsyncOpKernel;
+
+  void ComputeAsync(tensorflow::OpKernelContext* ctx,
+                    DoneCallback done) override {
+    Json request;
+    OP_REQUIRES_OK_ASYNC(ctx, ToTf(ParseRequest(ctx, "request", &request)),
+                         done);
+    tensorflow::CancellationManager* cancellation =
+        ctx->cancellation_manager();
+    tensorflow::CancellationToken token = 0;
+    bool registered = false;
+    if (cancellation != nullptr) {
+      token = cancellation->get_cancellation_token();
+      registered = cancellation->RegisterCallback(
+          token, [this, request] { Cancelled(request); });
+      OP_REQUIRES_ASYNC(ctx, registered,
+                        tensorflow::errors::Cancelled("cancelled"), done);
+    }
+    // Detached: it ends with done(), before which nothing it uses goes away.
+    std::thread([this, ctx, done = std::move(done), request, cancellation,
+                 token, registered] {
+      const Status status = Run(ctx, request);
+      if (registered) cancellation->DeregisterCallback(token);
+      if (!status.ok()) ctx->SetStatus(ToTf(status));
+      done();
+    }).detach();
+  }
+
+ protected:
+  // On its own thread; may block.
+  virtual Status Run(tensorflow::OpKernelContext* ctx, const Json& request) = 0;
+  // Any thread, while Run runs: makes it end soon.
+  virtual void Cancelled(const Json& request) { (void)request; }
+};
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_KERNELS_ASYNC_OP_H_

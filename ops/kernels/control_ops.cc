@@ -1,0 +1,190 @@
+// The ops a coordinator calls on every parameter server: attach, cut, save,
+// resolve, statistics. Requests and replies are JSON; the classes behind them
+// say what they hold.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ops/kernels/async_op.h"
+#include "ops/kernels/session.h"
+#include "ops/kernels/tf_util.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+
+namespace adaptcp {
+namespace {
+
+namespace tf = tensorflow;
+
+#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTf(expr))
+
+tf::Status LookupTable(tf::OpKernelContext* ctx, const tf::ResourceHandle& handle,
+                       Group::Tables::value_type* table) {
+  tf::lookup::LookupInterface* raw = nullptr;
+  TF_RETURN_IF_ERROR(
+      (ctx->resource_manager()->Lookup<tf::lookup::LookupInterface, false>(
+          handle.container(), handle.name(), &raw)));
+  table->reset(raw);
+  return tf::OkStatus();
+}
+
+class InfoOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    const Json info = {{"tensorflow", ADAPTCP_TF_VERSION},
+                       {"tensorflow-recommenders-addons", ADAPTCP_TFRA_VERSION},
+                       {"incarnation", Incarnation()}};
+    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, info.dump()));
+  }
+};
+
+class AttachGroupOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    tf::OpInputList handles;
+    OP_REQUIRES_OK(ctx, ctx->input_list("table_handles", &handles));
+    Group::Tables tables(handles.size());
+    for (int i = 0; i < handles.size(); ++i) {
+      OP_REQUIRES_OK(
+          ctx, LookupTable(ctx, handles[i].scalar<tf::ResourceHandle>()(),
+                           &tables[i]));
+    }
+    Json request, reply;
+    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
+    ADAPTCP_OP_OK(ctx,
+                  Registry::Get().Attach(request, std::move(tables), &reply));
+    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, reply.dump()));
+  }
+};
+
+class SeedTableOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    Group::Tables::value_type table;
+    OP_REQUIRES_OK(ctx, LookupTable(ctx, tf::HandleFromInput(ctx, 0), &table));
+    Registry& registry = Registry::Get();
+    Status status;
+    ADAPTCP_OP_OK(
+        ctx, registry.gate().RunExclusive(GateTimeout(Json::object()), [&] {
+          const Registry::Entry* entry = registry.Find(table.get());
+          if (entry == nullptr) {
+            status = Status::FailedPrecondition("the table is not attached");
+            return;
+          }
+          status = FromTf(table->ExportValues(ctx));
+          if (status.ok()) status = entry->group->Seed(*ctx->mutable_output(0));
+        }));
+    ADAPTCP_OP_OK(ctx, status);
+  }
+};
+
+class DetachOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    const std::string session = ctx->input(0).scalar<tf::tstring>()();
+    ADAPTCP_OP_OK(ctx, Registry::Get().Detach(session));
+  }
+};
+
+Status FindSession(const Json& request, std::shared_ptr<Session>* session) {
+  return Registry::Get().FindSession(request.value("session", ""), session);
+}
+
+class CutOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    Json request, reply;
+    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
+    Registry& registry = Registry::Get();
+    ADAPTCP_OP_OK(ctx, registry.CheckGeneration(
+                           request.value("root", ""),
+                           request.value("generation", uint64_t{0})));
+    std::shared_ptr<Session> session;
+    ADAPTCP_OP_OK(ctx, FindSession(request, &session));
+    Status status;
+    ADAPTCP_OP_OK(ctx, registry.gate().RunExclusive(
+                           GateTimeout(request),
+                           [&] { status = session->Cut(request, &reply); }));
+    ADAPTCP_OP_OK(ctx, status);
+    reply["incarnation"] = Incarnation();
+    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, reply.dump()));
+  }
+};
+
+class SaveOp : public AsyncRequestOp {
+ public:
+  using AsyncRequestOp::AsyncRequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    tf::OpInputList inputs;
+    if (tf::Status s = ctx->input_list("dense", &inputs); !s.ok()) {
+      return FromTf(s);
+    }
+    const std::vector<tf::Tensor> dense(inputs.begin(), inputs.end());
+    ADAPTCP_RETURN_IF_ERROR(Registry::Get().CheckGeneration(
+        request.value("root", ""), request.value("generation", uint64_t{0})));
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    Json reply;
+    ADAPTCP_RETURN_IF_ERROR(session->Save(request, dense, &reply));
+    return FromTf(SetReply(ctx, 0, reply.dump()));
+  }
+
+  // The coordinator has stopped waiting: nobody will commit this.
+  void Cancelled(const Json& request) override {
+    std::shared_ptr<Session> session;
+    if (!FindSession(request, &session).ok()) return;
+    if (const auto pipeline = session->pipeline()) {
+      pipeline->Abort(Status::Cancelled("the save was cancelled"));
+    }
+  }
+};
+
+class ResolveOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    Json request;
+    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
+    std::shared_ptr<Session> session;
+    ADAPTCP_OP_OK(ctx, FindSession(request, &session));
+    ADAPTCP_OP_OK(ctx, session->Resolve(request.value("sequence", Seq{0}),
+                                        request.value("committed", false)));
+  }
+};
+
+class StatsOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    std::shared_ptr<Session> session;
+    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(
+                           ctx->input(0).scalar<tf::tstring>()(), &session));
+    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, session->Stats().dump()));
+  }
+};
+
+#define ADAPTCP_OP(name, kernel) \
+  REGISTER_KERNEL_BUILDER(Name("Adaptcp>" name).Device(tf::DEVICE_CPU), kernel)
+
+ADAPTCP_OP("Info", InfoOp);
+ADAPTCP_OP("AttachGroup", AttachGroupOp);
+ADAPTCP_OP("SeedTable", SeedTableOp);
+ADAPTCP_OP("Detach", DetachOp);
+ADAPTCP_OP("Cut", CutOp);
+ADAPTCP_OP("Save", SaveOp);
+ADAPTCP_OP("Resolve", ResolveOp);
+ADAPTCP_OP("Stats", StatsOp);
+
+}  // namespace
+}  // namespace adaptcp

@@ -1,0 +1,418 @@
+#include "ops/kernels/group.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "ops/kernels/row_reader.h"
+
+namespace adaptcp {
+
+namespace tf = tensorflow;
+
+namespace {
+
+// Rows read, claimed and queued in one go by the drain.
+constexpr size_t kDrainRows = 4096;
+
+// How a key is held in a tensor.
+template <typename K>
+struct KeyType {
+  using Tensor = K;
+};
+template <>
+struct KeyType<std::string> {
+  using Tensor = tf::tstring;
+};
+
+size_t BytesPerRow(const GroupSpec& spec) {
+  size_t bytes = 32;  // key, indicator, class, presence
+  for (const TableSpec& table : spec.tables) {
+    bytes += table.dim * (table.dtype == DType::kString
+                              ? sizeof(tf::tstring)
+                              : DTypeSize(table.dtype));
+  }
+  return bytes;
+}
+
+// The row of a table as RowBlockBuilder wants it. Strings need a detour through
+// views, which `views` holds.
+const void* ValuePointer(const tf::Tensor& values,
+                         std::vector<std::string_view>* views) {
+  if (values.dtype() != tf::DT_STRING) return values.data();
+  const auto flat = values.flat<tf::tstring>();
+  views->reserve(flat.size());
+  for (int64_t i = 0; i < flat.size(); ++i) {
+    views->emplace_back(flat(i).data(), flat(i).size());
+  }
+  return views->data();
+}
+
+template <typename K>
+class Batch final : public CapturedBatch {
+ public:
+  uint32_t group_index() const override { return index; }
+  size_t rows() const override { return cold.size() + hot.size(); }
+
+  Status AppendTo(RowBlockBuilder* cold_rows,
+                  RowBlockBuilder* hot_rows) const override {
+    RowBatch batch;
+    batch.keys = keys.data();
+    batch.p = p.data();
+    std::vector<std::vector<std::string_view>> views(values.size());
+    for (size_t t = 0; t < values.size(); ++t) {
+      batch.present.push_back(present[t].data());
+      batch.values.push_back(ValuePointer(values[t], &views[t]));
+    }
+    ADAPTCP_RETURN_IF_ERROR(
+        cold_rows->Append(batch, cold.data(), cold.size()));
+    return hot_rows->Append(batch, hot.data(), hot.size());
+  }
+
+  uint32_t index = 0;
+  std::vector<K> keys;
+  std::vector<float> p;
+  std::vector<std::vector<uint8_t>> present;  // by table
+  std::vector<tf::Tensor> values;             // by table, [n, dim]
+  std::vector<uint32_t> cold, hot;            // rows that were claimed
+};
+
+template <typename K>
+class GroupOf final : public Group {
+ public:
+  GroupOf(GroupSpec spec, uint32_t index, Tables tables, double decay)
+      : Group(std::move(spec), index, std::move(tables), decay),
+        tracker_(Options(decay)),
+        row_bytes_(BytesPerRow(spec_)) {}
+
+  void BeforeWrite(tf::OpKernelContext* ctx, const tf::Tensor& keys,
+                   SavePipeline* pipeline) override {
+    std::vector<K> copies;
+    const K* k = KeyData(keys, &copies);
+    const size_t n = keys.NumElements();
+    if (tracker_.pending() && pipeline != nullptr && pipeline->Begin()) {
+      std::vector<uint32_t> idx;
+      const Seq cut = tracker_.CollectUncaptured(k, n, &idx);
+      if (!idx.empty()) {
+        std::vector<K> wanted;
+        wanted.reserve(idx.size());
+        for (const uint32_t i : idx) wanted.push_back(k[i]);
+        const Status status = Capture(ctx, cut, std::move(wanted), pipeline,
+                                      CaptureSource::kUpdate);
+        // Before End: the save cannot finish without seeing it.
+        if (!status.ok()) pipeline->Abort(status);
+      }
+      pipeline->End();
+    }
+    tracker_.Touch(k, n);
+  }
+
+  Status CaptureNext(tf::OpKernelContext* ctx, Seq cut, SavePipeline* pipeline,
+                     bool* done) override {
+    std::vector<K> keys;
+    *done = !tracker_.NextPending(cut, kDrainRows, &keys);
+    if (*done) return Status::Ok();
+    if (!pipeline->Begin()) return pipeline->status();
+    const Status status =
+        Capture(ctx, cut, std::move(keys), pipeline, CaptureSource::kDrain);
+    if (!status.ok()) pipeline->Abort(status);
+    pipeline->End();
+    return status;
+  }
+
+  Status Cut(const CutRequest& request) override {
+    return tracker_.Cut(request);
+  }
+  Status CheckCaptured(Seq cut) const override {
+    const uint64_t left = tracker_.CountUncaptured(cut);
+    if (left == 0) return Status::Ok();
+    return Status::Internal("group " + spec_.name + ", shard " +
+                            std::to_string(spec_.shard) + ": " +
+                            std::to_string(left) + " rows of checkpoint " +
+                            std::to_string(cut) + " were never captured");
+  }
+  Status Resolve(Seq sequence, bool committed) override {
+    return tracker_.Resolve(sequence, committed);
+  }
+
+  Status Seed(const tf::Tensor& keys) override {
+    std::vector<K> copies;
+    tracker_.Seed(KeyData(keys, &copies), keys.NumElements());
+    return Status::Ok();
+  }
+
+  Status RestoreBegin(tf::OpKernelContext* ctx, Seq next_sequence,
+                      Seq base_sequence) override {
+    for (const auto& table : tables_) {
+      const tf::Tensor no_keys(table->key_dtype(), {0});
+      tf::TensorShape shape({0});
+      shape.AppendShape(table->value_shape());
+      const tf::Tensor no_values(table->value_dtype(), shape);
+      // Import is clear, then insert.
+      ADAPTCP_RETURN_IF_ERROR(
+          FromTf(table->ImportValues(ctx, no_keys, no_values)));
+    }
+    return tracker_.Reset(next_sequence, base_sequence);
+  }
+
+  Status RestoreBlock(tf::OpKernelContext* ctx, const RowBlockView& block,
+                      const RestoreLevel& level) override {
+    RestoredRows rows;
+    ADAPTCP_RETURN_IF_ERROR(BlockToRows(spec_, block, &rows));
+    return RestoreRows(ctx, rows, level);
+  }
+
+  Status RestoreRows(tf::OpKernelContext* ctx, const RestoredRows& rows,
+                     const RestoreLevel& level) override {
+    std::vector<K> copies;
+    const K* k = KeyData(rows.keys, &copies);
+    const size_t n = rows.keys.NumElements();
+    std::vector<uint8_t> tombstone(n), fresh(n);
+    for (size_t i = 0; i < n; ++i) {
+      tombstone[i] = 1;
+      for (size_t t = 0; t < tables_.size(); ++t) {
+        if (rows.present[t * n + i]) tombstone[i] = 0;
+      }
+    }
+    // An indicator speaks of the cut at which its row was written.
+    const float age = static_cast<float>(
+        std::pow(decay_, static_cast<double>(level.head - level.written)));
+    std::vector<float> p(rows.p);
+    for (float& value : p) value *= age;
+    ADAPTCP_RETURN_IF_ERROR(
+        tracker_.RestoreRows(k, n, tombstone.data(), p.data(), level.head,
+                             level.from_differential, fresh.data()));
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      std::vector<uint32_t> take;
+      for (size_t i = 0; i < n; ++i) {
+        if (fresh[i] && rows.present[t * n + i]) take.push_back(i);
+      }
+      if (take.empty()) continue;
+      if (take.size() == n) {
+        ADAPTCP_RETURN_IF_ERROR(
+            FromTf(tables_[t]->Insert(ctx, rows.keys, rows.values[t])));
+      } else {
+        ADAPTCP_RETURN_IF_ERROR(FromTf(
+            tables_[t]->Insert(ctx, GatherKeys(rows.keys, take),
+                               GatherRows(rows.values[t], take))));
+      }
+    }
+    return Status::Ok();
+  }
+
+  void RestoreEnd() override { tracker_.FinishRestore(); }
+
+  Json Stats() const override {
+    const TrackerStats stats = tracker_.Stats();
+    PHistogram histogram;
+    tracker_.HistogramOfP(&histogram);
+    return {{"keys", stats.keys},
+            {"unsaved", stats.unsaved_listed},
+            {"memory_bytes", stats.memory_bytes},
+            {"row_bytes", row_bytes_},
+            {"histogram", {{"all", histogram.all}, {"unsaved", histogram.unsaved}}}};
+  }
+
+ private:
+  static TrackerOptions Options(double decay) {
+    TrackerOptions options;
+    options.decay = decay;
+    return options;
+  }
+
+  // The keys of a tensor; strings are copied into `copies`.
+  static const K* KeyData(const tf::Tensor& keys, std::vector<K>* copies) {
+    if constexpr (std::is_same_v<K, std::string>) {
+      const auto flat = keys.flat<tf::tstring>();
+      copies->reserve(flat.size());
+      for (int64_t i = 0; i < flat.size(); ++i) copies->emplace_back(flat(i));
+      return copies->data();
+    } else {
+      return keys.flat<K>().data();
+    }
+  }
+
+  static tf::Tensor GatherRows(const tf::Tensor& values,
+                               const std::vector<uint32_t>& idx) {
+    const int64_t dim = values.dim_size(1);
+    tf::Tensor out(values.dtype(), {static_cast<int64_t>(idx.size()), dim});
+    if (values.dtype() == tf::DT_STRING) {
+      const auto from = values.flat<tf::tstring>();
+      auto to = out.flat<tf::tstring>();
+      for (size_t j = 0; j < idx.size(); ++j) {
+        for (int64_t d = 0; d < dim; ++d) {
+          to(j * dim + d) = from(idx[j] * dim + d);
+        }
+      }
+      return out;
+    }
+    const size_t bytes = dim * tf::DataTypeSize(values.dtype());
+    const char* from = static_cast<const char*>(values.data());
+    char* to = static_cast<char*>(out.data());
+    for (size_t j = 0; j < idx.size(); ++j) {
+      std::memcpy(to + j * bytes, from + idx[j] * bytes, bytes);
+    }
+    return out;
+  }
+
+  // Reads the rows of `keys`, claims those that are still uncaptured, queues
+  // what was won. The read comes first: whoever writes a row has published its
+  // old value before, so a row that can still be claimed was read unwritten.
+  Status Capture(tf::OpKernelContext* ctx, Seq cut, std::vector<K> keys,
+                 SavePipeline* pipeline, CaptureSource source) {
+    const size_t n = keys.size();
+    const size_t reserved = n * row_bytes_;
+    ADAPTCP_RETURN_IF_ERROR(pipeline->Reserve(reserved, source));
+    auto batch = std::make_unique<Batch<K>>();
+    batch->index = index_;
+    batch->reserved = reserved;
+    tf::Tensor key_tensor(tables_[0]->key_dtype(), {static_cast<int64_t>(n)});
+    auto flat = key_tensor.flat<typename KeyType<K>::Tensor>();
+    for (size_t i = 0; i < n; ++i) flat(i) = keys[i];
+    batch->present.resize(tables_.size());
+    batch->values.resize(tables_.size());
+    std::vector<uint8_t> absent(n, 1);
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      const Status status = ReadRows(ctx, tables_[t].get(), key_tensor,
+                                     &batch->values[t], &batch->present[t]);
+      if (!status.ok()) {
+        pipeline->Release(reserved);
+        return status;
+      }
+      for (size_t i = 0; i < n; ++i) absent[i] &= !batch->present[t][i];
+    }
+    std::vector<RowClass> classes(n, RowClass::kLost);
+    batch->p.resize(n);
+    tracker_.Claim(cut, keys.data(), nullptr, n, absent.data(), classes.data(),
+                   batch->p.data());
+    for (size_t i = 0; i < n; ++i) {
+      if (classes[i] == RowClass::kCold) batch->cold.push_back(i);
+      if (classes[i] == RowClass::kHot) batch->hot.push_back(i);
+    }
+    batch->keys = std::move(keys);
+    if (batch->rows() == 0) {
+      pipeline->Release(reserved);
+    } else {
+      pipeline->Push(std::move(batch), source);
+    }
+    return Status::Ok();
+  }
+
+  GroupTracker<K> tracker_;
+  const size_t row_bytes_;
+};
+
+Status CheckTables(const GroupSpec& spec, const Group::Tables& tables) {
+  if (tables.size() != spec.tables.size()) {
+    return Status::InvalidArgument("group " + spec.name + ": received " +
+                                   std::to_string(tables.size()) +
+                                   " tables, expected " +
+                                   std::to_string(spec.tables.size()));
+  }
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const TableSpec& want = spec.tables[t];
+    DType key = DType::kInvalid, value = DType::kInvalid;
+    ADAPTCP_RETURN_IF_ERROR(ToFileType(tables[t]->key_dtype(), &key));
+    ADAPTCP_RETURN_IF_ERROR(ToFileType(tables[t]->value_dtype(), &value));
+    const tf::TensorShape shape = tables[t]->value_shape();
+    if (key != spec.key_dtype || value != want.dtype || shape.dims() != 1 ||
+        shape.dim_size(0) != want.dim) {
+      return Status::InvalidArgument(
+          "table " + want.name + " of group " + spec.name + " holds " +
+          DTypeName(key) + " -> " + DTypeName(value) + shape.DebugString() +
+          ", expected " + DTypeName(spec.key_dtype) + " -> " +
+          DTypeName(want.dtype) + "[" + std::to_string(want.dim) + "]");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status Group::Make(GroupSpec spec, uint32_t index, Tables tables, double decay,
+                   std::unique_ptr<Group>* group) {
+  ADAPTCP_RETURN_IF_ERROR(CheckTables(spec, tables));
+  switch (spec.key_dtype) {
+    case DType::kInt64:
+      *group = std::make_unique<GroupOf<int64_t>>(std::move(spec), index,
+                                                  std::move(tables), decay);
+      return Status::Ok();
+    case DType::kInt32:
+      *group = std::make_unique<GroupOf<int32_t>>(std::move(spec), index,
+                                                  std::move(tables), decay);
+      return Status::Ok();
+    case DType::kString:
+      *group = std::make_unique<GroupOf<std::string>>(std::move(spec), index,
+                                                      std::move(tables), decay);
+      return Status::Ok();
+    default:
+      return Status::InvalidArgument("group " + spec.name + ": keys of type " +
+                                     DTypeName(spec.key_dtype) +
+                                     ", expected int64, int32 or string");
+  }
+}
+
+Status BlockToRows(const GroupSpec& spec, const RowBlockView& block,
+                   RestoredRows* rows) {
+  const int64_t n = block.rows();
+  const auto key_dtype =
+      static_cast<tf::DataType>(static_cast<int>(spec.key_dtype));
+  rows->keys = tf::Tensor(key_dtype, {n});
+  switch (spec.key_dtype) {
+    case DType::kInt64:
+      std::memcpy(rows->keys.data(), block.int64_keys(), n * sizeof(int64_t));
+      break;
+    case DType::kInt32:
+      std::memcpy(rows->keys.data(), block.int32_keys(), n * sizeof(int32_t));
+      break;
+    default: {
+      auto flat = rows->keys.flat<tf::tstring>();
+      for (int64_t i = 0; i < n; ++i) {
+        const std::string_view key = block.string_keys()[i];
+        flat(i).assign(key.data(), key.size());
+      }
+    }
+  }
+  rows->p.assign(block.p(), block.p() + n);
+  rows->present.resize(spec.tables.size() * n);
+  for (size_t t = 0; t < spec.tables.size(); ++t) {
+    const int64_t dim = spec.tables[t].dim;
+    const auto dtype =
+        static_cast<tf::DataType>(static_cast<int>(spec.tables[t].dtype));
+    tf::Tensor values(dtype, {n, dim});
+    uint8_t* present = rows->present.data() + t * n;
+    for (int64_t i = 0; i < n; ++i) present[i] = block.present(t, i);
+    if (dtype == tf::DT_STRING) {
+      auto flat = values.flat<tf::tstring>();
+      size_t next = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t d = 0; present[i] && d < dim; ++d) {
+          const std::string_view value = block.string_values(t)[next++];
+          flat(i * dim + d).assign(value.data(), value.size());
+        }
+      }
+    } else {
+      const size_t bytes = dim * DTypeSize(spec.tables[t].dtype);
+      const char* from = block.values(t).data();
+      char* to = static_cast<char*>(values.data());
+      if (block.present_rows(t) == static_cast<size_t>(n)) {
+        std::memcpy(to, from, n * bytes);
+      } else {
+        for (int64_t i = 0; i < n; ++i, to += bytes) {
+          if (present[i]) {
+            std::memcpy(to, from, bytes);
+            from += bytes;
+          } else {
+            std::memset(to, 0, bytes);
+          }
+        }
+      }
+    }
+    rows->values.push_back(std::move(values));
+  }
+  return Status::Ok();
+}
+
+}  // namespace adaptcp

@@ -1,0 +1,107 @@
+// One shard of a group: an embedding variable's table with those of its
+// optimizer slots, and the tracker they share.
+
+#ifndef ADAPTCP_OPS_KERNELS_GROUP_H_
+#define ADAPTCP_OPS_KERNELS_GROUP_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/format/row_block.h"
+#include "ops/format/row_block_view.h"
+#include "ops/format/segment_header.h"
+#include "ops/kernels/save_pipeline.h"
+#include "ops/kernels/tf_util.h"
+#include "ops/tracker/group_tracker.h"
+#include "tensorflow/core/framework/lookup_interface.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace adaptcp {
+
+// What a restore applies: rows of one group, in the layout of the ops.
+struct RestoredRows {
+  tensorflow::Tensor keys;                  // [n]
+  std::vector<float> p;                     // [n]
+  std::vector<uint8_t> present;             // [tables * n], table by table
+  std::vector<tensorflow::Tensor> values;   // per table [n, dim]
+};
+
+// Which level rows come from.
+struct RestoreLevel {
+  Seq head = 0;                    // the checkpoint being restored
+  Seq written = 0;                 // the one that wrote these rows
+  bool from_differential = false;
+};
+
+class Group {
+ public:
+  using Tables = std::vector<tensorflow::core::RefCountPtr<
+      tensorflow::lookup::LookupInterface>>;
+
+  // `tables`: parameter first, then slots, in the order of spec.tables. The
+  // group holds a reference to each for life, so that no other table can come
+  // to have its address. Fails if key or value types do not fit the spec.
+  static Status Make(GroupSpec spec, uint32_t index, Tables tables,
+                     double decay, std::unique_ptr<Group>* group);
+
+  virtual ~Group() = default;
+
+  const GroupSpec& spec() const { return spec_; }
+  uint32_t index() const { return index_; }
+  const Tables& tables() const { return tables_; }
+
+  // Writers, inside the gate, before they write `keys` to any table: captures
+  // the rows that the pending cut still needs (`pipeline` may be null when
+  // none is pending), then marks the keys. If a row could not be captured the
+  // pipeline is aborted, and training goes on.
+  virtual void BeforeWrite(tensorflow::OpKernelContext* ctx,
+                             const tensorflow::Tensor& keys,
+                             SavePipeline* pipeline) = 0;
+
+  // Drain: captures the next rows of a cut; *done when none is left. Any thread.
+  virtual Status CaptureNext(tensorflow::OpKernelContext* ctx, Seq cut,
+                             SavePipeline* pipeline, bool* done) = 0;
+  // After the drain and the updates: Internal if a row was left out.
+  virtual Status CheckCaptured(Seq cut) const = 0;
+
+  // Gate closed.
+  virtual Status Cut(const CutRequest& request) = 0;
+  virtual Status Resolve(Seq sequence, bool committed) = 0;
+  virtual Status Seed(const tensorflow::Tensor& keys) = 0;
+
+  // Restore; nobody trains. Begin empties tables and tracker.
+  virtual Status RestoreBegin(tensorflow::OpKernelContext* ctx,
+                              Seq next_sequence, Seq base_sequence) = 0;
+  virtual Status RestoreBlock(tensorflow::OpKernelContext* ctx,
+                              const RowBlockView& block,
+                              const RestoreLevel& level) = 0;
+  virtual Status RestoreRows(tensorflow::OpKernelContext* ctx,
+                             const RestoredRows& rows,
+                             const RestoreLevel& level) = 0;
+  virtual void RestoreEnd() = 0;
+
+  virtual Json Stats() const = 0;
+
+ protected:
+  Group(GroupSpec spec, uint32_t index, Tables tables, double decay)
+      : spec_(std::move(spec)),
+        index_(index),
+        tables_(std::move(tables)),
+        decay_(decay) {}
+
+  const GroupSpec spec_;
+  const uint32_t index_;
+  const Tables tables_;
+  const double decay_;
+};
+
+// Turns a parsed block into the tensors that RestoreRows and the SegmentRows
+// op use.
+Status BlockToRows(const GroupSpec& spec, const RowBlockView& block,
+                   RestoredRows* rows);
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_KERNELS_GROUP_H_

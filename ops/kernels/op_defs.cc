@@ -1,0 +1,270 @@
+// Registers the ops. Those named Adaptcp>CuckooHashTable* have, argument for
+// argument and attribute for attribute, the signature of the TFRA op of the
+// same name: renaming the op of a node is all it takes to get a graph without
+// tfadaptcp (tfadaptcp/embeddings/export.py), and TFRA's own kernel can run on
+// their OpKernelContext (tracked_table_ops.cc).
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tensorflow {
+namespace {
+
+Status UnknownShapes(shape_inference::InferenceContext* c) {
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    c->set_output(i, c->UnknownShape());
+  }
+  return OkStatus();
+}
+
+Status ScalarOutput(shape_inference::InferenceContext* c) {
+  c->set_output(0, c->Scalar());
+  return OkStatus();
+}
+
+// The shape TFRA infers for a lookup: that of the keys, then the row.
+Status FindShape(shape_inference::InferenceContext* c) {
+  shape_inference::ShapeHandle row;
+  shape_inference::ShapeHandle defaults = c->input(2);
+  shape_inference::ShapeHandle values = c->UnknownShape();
+  if (c->RankKnown(defaults) && c->Rank(defaults) >= 1) {
+    TF_RETURN_IF_ERROR(c->Subshape(defaults, -1, &row));
+    TF_RETURN_IF_ERROR(c->Concatenate(c->input(1), row, &values));
+  }
+  c->set_output(0, values);
+  if (c->num_outputs() > 1) c->set_output(1, c->input(1));
+  return OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Adaptcp>CuckooHashTableFind")
+    .Input("table_handle: resource")
+    .Input("keys: Tin")
+    .Input("default_value: Tout")
+    .Output("values: Tout")
+    .Attr("Tin: type")
+    .Attr("Tout: type")
+    .SetIsStateful()
+    .SetShapeFn(FindShape)
+    .Doc("TFRA's CuckooHashTableFind, known to the tracker.");
+
+REGISTER_OP("Adaptcp>CuckooHashTableFindWithExists")
+    .Input("table_handle: resource")
+    .Input("keys: Tin")
+    .Input("default_value: Tout")
+    .Output("values: Tout")
+    .Output("exists: bool")
+    .Attr("Tin: type")
+    .Attr("Tout: type")
+    .SetIsStateful()
+    .SetShapeFn(FindShape)
+    .Doc("TFRA's CuckooHashTableFindWithExists, known to the tracker.");
+
+REGISTER_OP("Adaptcp>CuckooHashTableInsert")
+    .Input("table_handle: resource")
+    .Input("keys: Tin")
+    .Input("values: Tout")
+    .Attr("Tin: type")
+    .Attr("Tout: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("TFRA's CuckooHashTableInsert behind the gate: captures the rows a "
+         "pending checkpoint still needs, marks the keys, then writes.");
+
+REGISTER_OP("Adaptcp>CuckooHashTableAccum")
+    .Input("table_handle: resource")
+    .Input("keys: key_dtype")
+    .Input("values_or_deltas: value_dtype")
+    .Input("exists: bool")
+    .Attr("key_dtype: type")
+    .Attr("value_dtype: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("TFRA's CuckooHashTableAccum behind the gate, as Insert.");
+
+REGISTER_OP("Adaptcp>CuckooHashTableRemove")
+    .Input("table_handle: resource")
+    .Input("keys: Tin")
+    .Attr("Tin: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("TFRA's CuckooHashTableRemove behind the gate, as Insert.");
+
+REGISTER_OP("Adaptcp>CuckooHashTableClear")
+    .Input("table_handle: resource")
+    .Attr("key_dtype: type")
+    .Attr("value_dtype: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("TFRA's CuckooHashTableClear; refused while a manager tracks the "
+         "table.");
+
+REGISTER_OP("Adaptcp>CuckooHashTableImport")
+    .Input("table_handle: resource")
+    .Input("keys: Tin")
+    .Input("values: Tout")
+    .Attr("Tin: type")
+    .Attr("Tout: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("TFRA's CuckooHashTableImport; refused while a manager tracks the "
+         "table.");
+
+REGISTER_OP("Adaptcp>CuckooHashTableLoadFromFileSystem")
+    .Input("table_handle: resource")
+    .Input("dirpath: string")
+    .Input("file_name: string")
+    .Attr("key_dtype: type")
+    .Attr("value_dtype: type")
+    .Attr("dirpath_env: string")
+    .Attr("load_entire_dir: bool")
+    .Attr("buffer_size: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("TFRA's CuckooHashTableLoadFromFileSystem; refused while a manager "
+         "tracks the table.");
+
+REGISTER_OP("Adaptcp>Info")
+    .Output("info: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("JSON: versions this library was built for, and the incarnation of "
+         "this process (a random name it keeps for life).");
+
+REGISTER_OP("Adaptcp>AttachGroup")
+    .Input("table_handles: num_tables * resource")
+    .Input("request: string")
+    .Output("reply: string")
+    .Attr("num_tables: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Puts the tables of one group shard (parameter first, then its "
+         "slots) under the tracker of a session. request: JSON {session, "
+         "group, shard, num_shards, key_dtype, tables: [{name, dtype, dim}], "
+         "decay}. reply: JSON {sizes: rows each table holds now}; tables that "
+         "hold rows must be seeded or cleared before the first cut.");
+
+REGISTER_OP("Adaptcp>SeedTable")
+    .Input("table_handle: resource")
+    .Output("keys: key_dtype")
+    .Output("values: value_dtype")
+    .Attr("key_dtype: type")
+    .Attr("value_dtype: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Lists every row of an attached table as unsaved. Exports the table "
+         "under the closed gate: the only export there is.");
+
+REGISTER_OP("Adaptcp>Detach")
+    .Input("session: string")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Ends a session: its tables are tracked no more.");
+
+REGISTER_OP("Adaptcp>Cut")
+    .Input("request: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Takes the cut of a checkpoint under the closed gate. Nothing is "
+         "copied.");
+
+REGISTER_OP("Adaptcp>Save")
+    .Input("request: string")
+    .Input("dense: Tdense")
+    .Output("reply: string")
+    .Attr("Tdense: list(type) >= 0")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Drains the pending cut into segments, with the given dense tensors "
+         "(named in the request). Asynchronous: it holds no thread of the op "
+         "pool. reply: JSON {segments, stats}.");
+
+REGISTER_OP("Adaptcp>Resolve")
+    .Input("request: string")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Tells a session whether checkpoint `sequence` was committed.");
+
+REGISTER_OP("Adaptcp>Stats")
+    .Input("session: string")
+    .Output("stats: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("JSON: counts, memory and histogram of p of each group.");
+
+REGISTER_OP("Adaptcp>RestoreBegin")
+    .Input("request: string")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Clears the tables of a session and starts to restore.");
+
+REGISTER_OP("Adaptcp>RestoreSegments")
+    .Input("request: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Applies segments, newest level first, to the shards they were "
+         "written from. Asynchronous.");
+
+REGISTER_OP("Adaptcp>OpenSegment")
+    .Input("request: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Reads one segment, verifies every checksum and keeps it in memory "
+         "under the name in the request, to be routed. Asynchronous.");
+
+REGISTER_OP("Adaptcp>SegmentRows")
+    .Input("segment: string")
+    .Input("group: string")
+    .Input("block: int64")
+    .Output("keys: Tkeys")
+    .Output("p: float")
+    .Output("present: bool")
+    .Output("values: Tvalues")
+    .Attr("Tkeys: type")
+    .Attr("Tvalues: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("The block-th block of a group in an opened segment: keys [n], "
+         "indicators [n], presence [n, tables], values [n, dim] per table "
+         "(zeros where absent).");
+
+REGISTER_OP("Adaptcp>CloseSegment")
+    .Input("segment: string")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Forgets an opened segment.");
+
+REGISTER_OP("Adaptcp>RestoreRows")
+    .Input("request: string")
+    .Input("keys: Tkeys")
+    .Input("p: float")
+    .Input("present: bool")
+    .Input("values: Tvalues")
+    .Attr("Tkeys: type")
+    .Attr("Tvalues: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Applies routed rows to one group shard; keys seen in a newer level "
+         "are skipped.");
+
+REGISTER_OP("Adaptcp>RestoreEnd")
+    .Input("session: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Ends a restore. reply: JSON {sizes: {table: rows}}.");
+
+REGISTER_OP("Adaptcp>ReadDense")
+    .Input("request: string")
+    .Output("tensors: Tdense")
+    .Attr("Tdense: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Reads dense tensors, by name, out of segments, joined from their "
+         "slices. Asynchronous.");
+
+}  // namespace tensorflow

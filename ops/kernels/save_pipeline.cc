@@ -1,0 +1,105 @@
+#include "ops/kernels/save_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace adaptcp {
+
+SavePipeline::SavePipeline(size_t memory_limit,
+                           std::chrono::milliseconds update_wait)
+    : limit_(memory_limit), update_wait_(update_wait) {}
+
+bool SavePipeline::Begin() {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (closed_ || !status_.ok()) return false;
+  ++running_;
+  return true;
+}
+
+void SavePipeline::End() {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (--running_ == 0) idle_.notify_all();
+}
+
+Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
+  std::unique_lock<std::mutex> lock(mu_);
+  const auto fits = [&] {
+    return !status_.ok() || used_ == 0 || used_ + bytes <= limit_;
+  };
+  if (!fits()) {
+    if (source == CaptureSource::kDrain) {
+      room_.wait(lock, fits);
+    } else {
+      const auto start = std::chrono::steady_clock::now();
+      const bool in_time = room_.wait_for(lock, update_wait_, fits);
+      counters_.update_wait_ns +=
+          std::chrono::duration_cast<std::chrono::nanoseconds>(
+              std::chrono::steady_clock::now() - start)
+              .count();
+      ++counters_.updates_delayed;
+      if (!in_time) {
+        return Status::DeadlineExceeded(
+            "an update waited " + std::to_string(update_wait_.count()) +
+            " ms for capture memory (" + std::to_string(limit_) +
+            " bytes); raise capture_memory_bytes or slow the checkpoints down");
+      }
+    }
+  }
+  ADAPTCP_RETURN_IF_ERROR(status_);
+  used_ += bytes;
+  peak_ = std::max(peak_, used_);
+  return Status::Ok();
+}
+
+void SavePipeline::Release(size_t bytes) {
+  std::lock_guard<std::mutex> lock(mu_);
+  used_ -= bytes;
+  room_.notify_all();
+}
+
+void SavePipeline::Push(std::unique_ptr<CapturedBatch> batch,
+                        CaptureSource source) {
+  (source == CaptureSource::kDrain ? counters_.rows_by_drain
+                                   : counters_.rows_by_update) += batch->rows();
+  std::lock_guard<std::mutex> lock(mu_);
+  queue_.push_back(std::move(batch));
+  work_.notify_one();
+}
+
+void SavePipeline::CloseWhenIdle() {
+  std::unique_lock<std::mutex> lock(mu_);
+  idle_.wait(lock, [&] { return running_ == 0 || !status_.ok(); });
+  closed_ = true;
+  work_.notify_all();
+}
+
+bool SavePipeline::Pop(std::unique_ptr<CapturedBatch>* batch) {
+  std::unique_lock<std::mutex> lock(mu_);
+  work_.wait(lock,
+             [&] { return !queue_.empty() || closed_ || !status_.ok(); });
+  if (!status_.ok() || queue_.empty()) return false;
+  *batch = std::move(queue_.front());
+  queue_.pop_front();
+  return true;
+}
+
+void SavePipeline::Abort(const Status& why) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (status_.ok()) status_ = why;
+  queue_.clear();
+  room_.notify_all();
+  work_.notify_all();
+  idle_.notify_all();
+}
+
+Status SavePipeline::status() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return status_;
+}
+
+size_t SavePipeline::peak_bytes() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return peak_;
+}
+
+}  // namespace adaptcp

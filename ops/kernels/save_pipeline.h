@@ -1,0 +1,94 @@
+// What lies between those who capture rows for one checkpoint (the drain and
+// the updates) and the thread that writes them: a queue bounded in bytes.
+
+#ifndef ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
+#define ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "ops/format/row_block.h"
+#include "ops/util/status.h"
+
+namespace adaptcp {
+
+enum class CaptureSource { kDrain, kUpdate };
+
+// Rows of one group, read together from all of its tables, with the class each
+// got when it was claimed. Owned by the queue after Push.
+class CapturedBatch {
+ public:
+  virtual ~CapturedBatch() = default;
+  virtual uint32_t group_index() const = 0;
+  virtual size_t rows() const = 0;
+  virtual Status AppendTo(RowBlockBuilder* cold, RowBlockBuilder* hot) const = 0;
+
+  // Bytes reserved for it; the writer gives them back.
+  size_t reserved = 0;
+};
+
+struct CaptureCounters {
+  std::atomic<uint64_t> rows_by_drain{0};
+  std::atomic<uint64_t> rows_by_update{0};
+  std::atomic<uint64_t> update_wait_ns{0};
+  std::atomic<uint64_t> updates_delayed{0};
+};
+
+// Thread-safe. Its mutex is a leaf: no other lock is taken under it.
+class SavePipeline {
+ public:
+  // `update_wait`: how long one update may wait for room before the checkpoint
+  // is given up so that training goes on.
+  SavePipeline(size_t memory_limit, std::chrono::milliseconds update_wait);
+
+  // Brackets a capture. Begin returns false once every row is captured or the
+  // save was aborted: there is nothing left to do. Between true and End the
+  // pipeline does not close.
+  bool Begin();
+  void End();
+
+  // Waits until `bytes` fit into the limit; one batch larger than the limit
+  // passes alone. No stripe lock may be held. Fails with Cancelled after
+  // Abort, with DeadlineExceeded if an update waited too long.
+  Status Reserve(size_t bytes, CaptureSource source);
+  void Release(size_t bytes);
+  // Requires Begin and a reservation of batch->reserved bytes.
+  void Push(std::unique_ptr<CapturedBatch> batch, CaptureSource source);
+
+  // Waits for running captures, then closes: Pop ends after what is queued.
+  // The caller must have seen that no row is left uncaptured.
+  void CloseWhenIdle();
+  // Blocks; false when closed and empty, or aborted.
+  bool Pop(std::unique_ptr<CapturedBatch>* batch);
+
+  // Makes all waits end. The first reason given stays.
+  void Abort(const Status& why);
+  Status status() const;
+
+  const CaptureCounters& counters() const { return counters_; }
+  size_t peak_bytes() const;
+
+ private:
+  const size_t limit_;
+  const std::chrono::milliseconds update_wait_;
+  mutable std::mutex mu_;
+  std::condition_variable room_;      // bytes were released, or aborted
+  std::condition_variable work_;      // a batch came, closed, or aborted
+  std::condition_variable idle_;      // running_ fell to 0, or aborted
+  std::deque<std::unique_ptr<CapturedBatch>> queue_;
+  size_t used_ = 0;
+  size_t peak_ = 0;
+  int running_ = 0;
+  bool closed_ = false;
+  Status status_;
+  CaptureCounters counters_;
+};
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_

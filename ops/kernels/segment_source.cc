@@ -1,0 +1,58 @@
+#include "ops/kernels/segment_source.h"
+
+#include <map>
+#include <utility>
+
+#include "ops/io/store.h"
+
+namespace adaptcp {
+
+Status OpenedSegment::Open(const Json& object,
+                           std::unique_ptr<OpenedSegment>* out) {
+  const std::string path = object.value("path", "");
+  SegmentExpectation expected;
+  expected.bytes = object.value("bytes", uint64_t{0});
+  expected.crc32c = object.value("crc32c", uint32_t{0});
+  std::unique_ptr<ByteSource> source;
+  ADAPTCP_RETURN_IF_ERROR(NewSource(path, &source));
+  std::unique_ptr<SegmentReader> reader;
+  ADAPTCP_RETURN_IF_ERROR(
+      SegmentReader::Open(std::move(source), expected, &reader));
+  auto opened = std::make_unique<OpenedSegment>();
+  opened->header_ = reader->header();
+  for (;;) {
+    auto block = std::make_unique<SegmentBlock>();
+    ADAPTCP_RETURN_IF_ERROR(reader->Next(block.get()));
+    if (block->type == RecordType::kFooter) break;
+    opened->blocks_.push_back(std::move(block));
+  }
+  const std::string kind = object.value("kind", "");
+  if (kind != SegmentKindName(opened->header_.kind)) {
+    return Status::DataLoss(path + ": is of kind " +
+                            SegmentKindName(opened->header_.kind) +
+                            ", the manifest says " + kind);
+  }
+  const auto rows =
+      object.value("rows", std::map<std::string, uint64_t>());
+  if (reader->info().rows != rows) {
+    return Status::DataLoss(path + ": holds rows " +
+                            Json(reader->info().rows).dump() +
+                            ", the manifest says " + Json(rows).dump());
+  }
+  *out = std::move(opened);
+  return Status::Ok();
+}
+
+std::vector<const RowBlockView*> OpenedSegment::BlocksOf(
+    const std::string& group) const {
+  std::vector<const RowBlockView*> found;
+  for (const auto& block : blocks_) {
+    if (block->type == RecordType::kRows &&
+        header_.groups[block->rows.group_index()].name == group) {
+      found.push_back(&block->rows);
+    }
+  }
+  return found;
+}
+
+}  // namespace adaptcp

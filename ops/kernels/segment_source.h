@@ -1,0 +1,38 @@
+// A segment held in memory after every checksum in it was verified: a restore
+// reads each object once, and applies nothing of a file that is not whole.
+
+#ifndef ADAPTCP_OPS_KERNELS_SEGMENT_SOURCE_H_
+#define ADAPTCP_OPS_KERNELS_SEGMENT_SOURCE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/format/segment_reader.h"
+#include "ops/kernels/tf_util.h"
+
+namespace adaptcp {
+
+// Immutable once opened; any thread may read it. Memory: about the file's size.
+class OpenedSegment {
+ public:
+  // object: {path, bytes, crc32c, kind, rows: {group: n}} as in the manifest,
+  // with which the file must agree. Blocks as the store does. DataLoss naming
+  // file and offset if it does not, NotFound if it is not there.
+  static Status Open(const Json& object, std::unique_ptr<OpenedSegment>* out);
+
+  const SegmentHeader& header() const { return header_; }
+  const std::vector<std::unique_ptr<SegmentBlock>>& blocks() const {
+    return blocks_;
+  }
+  // Row blocks of every shard of a group that the file has.
+  std::vector<const RowBlockView*> BlocksOf(const std::string& group) const;
+
+ private:
+  SegmentHeader header_;
+  std::vector<std::unique_ptr<SegmentBlock>> blocks_;
+};
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_KERNELS_SEGMENT_SOURCE_H_

@@ -1,0 +1,351 @@
+#include "ops/kernels/session.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "ops/kernels/segment_save.h"
+
+namespace adaptcp {
+
+namespace tf = tensorflow;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Status ParseGroup(const Json& request, GroupSpec* spec) {
+  spec->name = request.value("group", "");
+  spec->shard = request.value("shard", uint32_t{0});
+  spec->num_shards = request.value("num_shards", uint32_t{1});
+  ADAPTCP_RETURN_IF_ERROR(
+      ParseDType(request.value("key_dtype", ""), &spec->key_dtype));
+  for (const Json& table : request.value("tables", Json::array())) {
+    TableSpec parsed;
+    parsed.name = table.value("name", "");
+    parsed.dim = table.value("dim", uint32_t{0});
+    ADAPTCP_RETURN_IF_ERROR(
+        ParseDType(table.value("dtype", ""), &parsed.dtype));
+    spec->tables.push_back(std::move(parsed));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::chrono::milliseconds GateTimeout(const Json& request) {
+  return std::chrono::milliseconds(request.value("gate_timeout_ms", 30000));
+}
+
+const std::string& Incarnation() {
+  static const std::string name = [] {
+    std::random_device random;
+    char text[40];
+    std::snprintf(text, sizeof(text), "%d-%08x%08x", static_cast<int>(getpid()),
+                  random(), random());
+    return std::string(text);
+  }();
+  return name;
+}
+
+// ---------------------------------------------------------------- Session
+
+Status Session::AddGroup(GroupSpec spec, Group::Tables tables, double decay,
+                         Group** group) {
+  if (FindGroup(spec.name, spec.shard) != nullptr) {
+    return Status::InvalidArgument("group " + spec.name + ", shard " +
+                                   std::to_string(spec.shard) +
+                                   ", is attached twice");
+  }
+  std::unique_ptr<Group> made;
+  ADAPTCP_RETURN_IF_ERROR(Group::Make(std::move(spec), groups_.size(),
+                                      std::move(tables), decay, &made));
+  *group = made.get();
+  groups_.push_back(std::move(made));
+  return Status::Ok();
+}
+
+Group* Session::FindGroup(const std::string& name, uint32_t shard) const {
+  for (const auto& group : groups_) {
+    if (group->spec().name == name && group->spec().shard == shard) {
+      return group.get();
+    }
+  }
+  return nullptr;
+}
+
+Status Session::Cut(const Json& request, Json* reply) {
+  const auto start = Clock::now();
+  const Seq sequence = request.value("sequence", Seq{0});
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (saving_) {
+      return Status::FailedPrecondition(
+          "checkpoint " + std::to_string(pending_) + " is still being saved");
+    }
+  }
+  if (pending_ != 0) {
+    ADAPTCP_RETURN_IF_ERROR(Resolve(
+        pending_, pending_ == request.value("last_committed", Seq{0})));
+  }
+  const CutKind kind = request.value("kind", "") == "base" ? CutKind::kBase
+                                                           : CutKind::kDelta;
+  const Json thresholds = request.value("thresholds", Json::object());
+  (*reply)["tables"] = Json::object();
+  for (const auto& group : groups_) {
+    const double threshold = thresholds.value(group->spec().name, 2.0);
+    const Status status = group->Cut({sequence, kind, threshold});
+    if (!status.ok()) {
+      // Undo the groups that were cut: nothing is pending.
+      (void)ResolveGroups(sequence, false);
+      return status;
+    }
+    for (size_t t = 0; t < group->tables().size(); ++t) {
+      Json& size = (*reply)["tables"][group->spec().tables[t].name];
+      size = (size.is_null() ? uint64_t{0} : size.get<uint64_t>()) +
+             group->tables()[t]->size();
+    }
+  }
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    pending_ = sequence;
+    pipeline_ = std::make_shared<SavePipeline>(
+        request.value("capture_memory_bytes", size_t{256} << 20),
+        std::chrono::milliseconds(request.value("update_wait_ms", 10000)));
+  }
+  (*reply)["seconds"] = SecondsSince(start);
+  return Status::Ok();
+}
+
+std::shared_ptr<SavePipeline> Session::pipeline() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return pipeline_;
+}
+
+Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
+                     Json* reply) {
+  const auto start = Clock::now();
+  const Seq sequence = request.value("sequence", Seq{0});
+  std::shared_ptr<SavePipeline> pipeline;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (pending_ != sequence || pipeline_ == nullptr || saving_) {
+      return Status::FailedPrecondition(
+          "asked to save checkpoint " + std::to_string(sequence) +
+          ", pending is " + std::to_string(pending_) +
+          (saving_ ? " (being saved)" : ""));
+    }
+    pipeline = pipeline_;
+    saving_ = true;
+  }
+  std::unique_ptr<SegmentSave> segments;
+  Status status = SegmentSave::Create(request, groups_, &segments);
+  double drained_after = 0;
+  if (status.ok()) {
+    std::thread writer([&] {
+      Status written = segments->AddDense(
+          request.value("dense", Json::array()), dense);
+      std::unique_ptr<CapturedBatch> batch;
+      while (written.ok() && pipeline->Pop(&batch)) {
+        written = segments->Add(*batch);
+        pipeline->Release(batch->reserved);
+        batch.reset();
+      }
+      if (!written.ok()) pipeline->Abort(written);
+    });
+    const int drains = std::max(1, request.value("drain_threads", 1));
+    std::vector<std::thread> threads;
+    const auto drain = [&] {
+      TableContext context;
+      for (const auto& group : groups_) {
+        for (bool done = false; !done;) {
+          // A failure has aborted the pipeline, which says why.
+          if (!group->CaptureNext(context.get(), sequence, pipeline.get(), &done)
+                   .ok()) {
+            return;
+          }
+        }
+      }
+    };
+    for (int i = 1; i < drains; ++i) threads.emplace_back(drain);
+    drain();
+    for (std::thread& thread : threads) thread.join();
+    pipeline->CloseWhenIdle();
+    drained_after = SecondsSince(start);
+    writer.join();
+    status = pipeline->status();
+  }
+  Json objects;
+  for (const auto& group : groups_) {
+    if (status.ok()) status = group->CheckCaptured(sequence);
+  }
+  if (status.ok()) status = segments->Finish(&objects);
+  // Resolve(false) may have aborted it meanwhile.
+  if (status.ok()) status = pipeline->status();
+  if (!status.ok()) pipeline->Abort(status);
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    saving_ = false;
+  }
+  ADAPTCP_RETURN_IF_ERROR(status);
+  const CaptureCounters& counters = pipeline->counters();
+  *reply = {{"objects", objects},
+            {"stats",
+             {{"rows_by_drain", counters.rows_by_drain.load()},
+              {"rows_by_update", counters.rows_by_update.load()},
+              {"updates_delayed", counters.updates_delayed.load()},
+              {"update_wait_seconds", counters.update_wait_ns.load() * 1e-9},
+              {"capture_peak_bytes", pipeline->peak_bytes()},
+              {"drain_seconds", drained_after},
+              {"save_seconds", SecondsSince(start)}}}};
+  return Status::Ok();
+}
+
+Status Session::ResolveGroups(Seq sequence, bool committed) {
+  Status first;
+  for (const auto& group : groups_) {
+    const Status status = group->Resolve(sequence, committed);
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+Status Session::Resolve(Seq sequence, bool committed) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (pending_ != sequence || sequence == 0) return Status::Ok();
+    if (saving_ && committed) {
+      return Status::FailedPrecondition(
+          "checkpoint " + std::to_string(sequence) +
+          " cannot be committed: it is still being saved");
+    }
+    if (!committed) {
+      // No capture may begin once rows are back on the unsaved lists.
+      pipeline_->Abort(Status::Cancelled(
+          "checkpoint " + std::to_string(sequence) + " was given up"));
+    }
+    pipeline_.reset();
+    pending_ = 0;
+  }
+  return ResolveGroups(sequence, committed);
+}
+
+Json Session::Stats() const {
+  Json groups = Json::array();
+  for (const auto& group : groups_) {
+    Json stats = group->Stats();
+    stats["name"] = group->spec().name;
+    stats["shard"] = group->spec().shard;
+    groups.push_back(std::move(stats));
+  }
+  return {{"groups", groups}, {"incarnation", Incarnation()}};
+}
+
+// ---------------------------------------------------------------- Registry
+
+Registry& Registry::Get() {
+  // Never destroyed: ops may still run while the process exits.
+  static Registry* const registry = new Registry();
+  return *registry;
+}
+
+const Registry::Entry* Registry::Find(
+    const tf::lookup::LookupInterface* table) const {
+  const auto it = tables_.find(table);
+  return it == tables_.end() ? nullptr : &it->second;
+}
+
+Status Registry::Attach(const Json& request, Group::Tables tables,
+                        Json* reply) {
+  GroupSpec spec;
+  ADAPTCP_RETURN_IF_ERROR(ParseGroup(request, &spec));
+  const std::string name = request.value("session", "");
+  if (name.empty()) return Status::InvalidArgument("attach names no session");
+  std::shared_ptr<Session> session;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    std::shared_ptr<Session>& slot = sessions_[name];
+    if (slot == nullptr) slot = std::make_shared<Session>(name);
+    session = slot;
+  }
+  std::vector<const tf::lookup::LookupInterface*> addresses;
+  for (const auto& table : tables) addresses.push_back(table.get());
+  Status status;
+  std::vector<std::shared_ptr<Session>> superseded;
+  ADAPTCP_RETURN_IF_ERROR(gate_.RunExclusive(GateTimeout(request), [&] {
+    Group* group = nullptr;
+    status = session->AddGroup(spec, std::move(tables),
+                               request.value("decay", 0.9), &group);
+    if (!status.ok()) return;
+    (*reply)["sizes"] = Json::array();
+    for (const auto& table : group->tables()) {
+      (*reply)["sizes"].push_back(table->size());
+    }
+    for (const auto* address : addresses) {
+      Entry& entry = tables_[address];
+      if (entry.session != nullptr) superseded.push_back(entry.session);
+      entry = {session, group};
+    }
+  }));
+  for (const auto& old : superseded) {
+    if (old == session) continue;
+    ADAPTCP_RETURN_IF_ERROR(Detach(old->name()));
+  }
+  return status;
+}
+
+Status Registry::Detach(const std::string& name) {
+  std::shared_ptr<Session> session;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto it = sessions_.find(name);
+    if (it == sessions_.end()) return Status::Ok();
+    session = it->second;
+    sessions_.erase(it);
+  }
+  if (const auto pipeline = session->pipeline()) {
+    pipeline->Abort(Status::Cancelled("session " + name + " has ended"));
+  }
+  return gate_.RunExclusive(GateTimeout(Json::object()), [&] {
+    for (auto it = tables_.begin(); it != tables_.end();) {
+      it = it->second.session == session ? tables_.erase(it) : std::next(it);
+    }
+  });
+}
+
+Status Registry::FindSession(const std::string& name,
+                             std::shared_ptr<Session>* session) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto it = sessions_.find(name);
+  if (it == sessions_.end()) {
+    return Status::NotFound(
+        "this process (" + Incarnation() + ") has no session " + name +
+        ": it was restarted, or a newer manager took its tables over");
+  }
+  *session = it->second;
+  return Status::Ok();
+}
+
+Status Registry::CheckGeneration(const std::string& directory,
+                                 uint64_t generation) {
+  std::lock_guard<std::mutex> lock(mu_);
+  uint64_t& newest = generations_[directory];
+  if (generation < newest) {
+    return Status::FailedPrecondition(
+        "generation " + std::to_string(generation) + " of " + directory +
+        " is superseded: generation " + std::to_string(newest) +
+        " has written through this process");
+  }
+  newest = generation;
+  return Status::Ok();
+}
+
+}  // namespace adaptcp

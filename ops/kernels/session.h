@@ -1,0 +1,109 @@
+// What one CheckpointManager has on one parameter server: its groups and its
+// pending checkpoint; and the registry through which table ops find them.
+
+#ifndef ADAPTCP_OPS_KERNELS_SESSION_H_
+#define ADAPTCP_OPS_KERNELS_SESSION_H_
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/format/dense_block.h"
+#include "ops/format/segment_files.h"
+#include "ops/kernels/group.h"
+#include "ops/kernels/save_pipeline.h"
+#include "ops/tracker/gate.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace adaptcp {
+
+// Thread-safe. At most one checkpoint is pending.
+class Session {
+ public:
+  explicit Session(std::string name) : name_(std::move(name)) {}
+
+  const std::string& name() const { return name_; }
+
+  // Gate closed. Fails if the group shard is there already.
+  Status AddGroup(GroupSpec spec, Group::Tables tables, double decay,
+                  Group** group);
+  Group* FindGroup(const std::string& name, uint32_t shard) const;
+  const std::vector<std::unique_ptr<Group>>& groups() const { return groups_; }
+
+  // Gate closed. Resolves a checkpoint left pending (committed iff it is
+  // `last_committed`), then takes the cut of request.sequence.
+  Status Cut(const Json& request, Json* reply);
+
+  // Blocks until the pending cut is durable in segments, or failed.
+  Status Save(const Json& request, const std::vector<tensorflow::Tensor>& dense,
+              Json* reply);
+
+  // Idempotent; aborts a running save of that sequence when not committed.
+  Status Resolve(Seq sequence, bool committed);
+
+  // The pending checkpoint's, or null.
+  std::shared_ptr<SavePipeline> pipeline() const;
+
+  Json Stats() const;
+
+ private:
+  Status ResolveGroups(Seq sequence, bool committed);
+
+  const std::string name_;
+  std::vector<std::unique_ptr<Group>> groups_;  // grows under the closed gate
+  mutable std::mutex mu_;  // guards what follows; held for moments only
+  std::shared_ptr<SavePipeline> pipeline_;
+  Seq pending_ = 0;  // 0: none
+  bool saving_ = false;
+};
+
+// Which group, and through it which tracker, a table belongs to. One for the
+// process, with the process's gate.
+class Registry {
+ public:
+  struct Entry {
+    std::shared_ptr<Session> session;
+    Group* group = nullptr;  // owned by the session
+  };
+
+  static Registry& Get();
+
+  Gate& gate() { return gate_; }
+
+  // Inside the gate, shared or closed. Null: the table is not tracked.
+  const Entry* Find(const tensorflow::lookup::LookupInterface* table) const;
+
+  // These close the gate. Attach takes tables over from an older session, which
+  // then is superseded: its checkpoints fail.
+  Status Attach(const Json& request, Group::Tables tables, Json* reply);
+  Status Detach(const std::string& session);
+
+  // NotFound, naming the session and saying what to do, if there is none.
+  Status FindSession(const std::string& name,
+                     std::shared_ptr<Session>* session) const;
+
+  // Refuses a coordinator that is behind another one which writes the same
+  // directory: FailedPrecondition.
+  Status CheckGeneration(const std::string& directory, uint64_t generation);
+
+ private:
+  Gate gate_;
+  // Written with the gate closed, read inside it: no lock of its own.
+  std::unordered_map<const tensorflow::lookup::LookupInterface*, Entry> tables_;
+  mutable std::mutex mu_;  // guards what follows
+  std::map<std::string, std::shared_ptr<Session>> sessions_;
+  std::map<std::string, uint64_t> generations_;
+};
+
+// How long a cut or an attach waits for the ops inside the gate.
+std::chrono::milliseconds GateTimeout(const Json& request);
+
+// A random name this process keeps for life.
+const std::string& Incarnation();
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_KERNELS_SESSION_H_

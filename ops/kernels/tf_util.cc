@@ -1,0 +1,99 @@
+#include "ops/kernels/tf_util.h"
+
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/threadpool.h"
+
+namespace adaptcp {
+
+namespace tf = tensorflow;
+
+tf::Status ToTf(const Status& status) {
+  const std::string& text = status.message();
+  switch (status.code()) {
+    case Status::Code::kOk: return tf::OkStatus();
+    case Status::Code::kInvalidArgument: return tf::errors::InvalidArgument(text);
+    case Status::Code::kNotFound: return tf::errors::NotFound(text);
+    case Status::Code::kDataLoss: return tf::errors::DataLoss(text);
+    case Status::Code::kFailedPrecondition:
+      return tf::errors::FailedPrecondition(text);
+    case Status::Code::kResourceExhausted:
+      return tf::errors::ResourceExhausted(text);
+    case Status::Code::kDeadlineExceeded:
+      return tf::errors::DeadlineExceeded(text);
+    case Status::Code::kCancelled: return tf::errors::Aborted(text);
+    // Not Unavailable: the coordinator would take it for a dead server.
+    case Status::Code::kUnavailable: return tf::errors::Aborted(text);
+    case Status::Code::kInternal: return tf::errors::Internal(text);
+    case Status::Code::kUnimplemented: return tf::errors::Unimplemented(text);
+  }
+  return tf::errors::Internal(text);
+}
+
+Status FromTf(const tf::Status& status) {
+  if (status.ok()) return Status::Ok();
+  const std::string text(status.message());
+  if (tf::errors::IsNotFound(status)) return Status::NotFound(text);
+  if (tf::errors::IsDataLoss(status)) return Status::DataLoss(text);
+  if (tf::errors::IsInvalidArgument(status)) {
+    return Status::InvalidArgument(text);
+  }
+  return Status::Internal(text);
+}
+
+Status ToFileType(tf::DataType dtype, DType* out) {
+  // Files use TensorFlow's numbers.
+  *out = static_cast<DType>(static_cast<int>(dtype));
+  if (static_cast<int>(dtype) < 256 && IsKnownDType(*out)) return Status::Ok();
+  return Status::InvalidArgument("a checkpoint cannot hold values of type " +
+                                 tf::DataTypeString(dtype));
+}
+
+Status ParseJson(const std::string& text, Json* out) {
+  *out = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (out->is_discarded() || !out->is_object()) {
+    return Status::InvalidArgument("expected a JSON object, received: " +
+                                   text.substr(0, 200));
+  }
+  return Status::Ok();
+}
+
+Status ParseRequest(tf::OpKernelContext* ctx, const char* name, Json* request) {
+  const tf::Tensor* input = nullptr;
+  if (tf::Status s = ctx->input(name, &input); !s.ok()) return FromTf(s);
+  if (!tf::TensorShapeUtils::IsScalar(input->shape())) {
+    return Status::InvalidArgument(std::string(name) + " must be a scalar");
+  }
+  return ParseJson(std::string(input->scalar<tf::tstring>()()), request);
+}
+
+tf::Status SetReply(tf::OpKernelContext* ctx, int index,
+                    const std::string& text) {
+  tf::Tensor* output = nullptr;
+  TF_RETURN_IF_ERROR(
+      ctx->allocate_output(index, tf::TensorShape({}), &output));
+  output->scalar<tf::tstring>()() = text;
+  return tf::OkStatus();
+}
+
+namespace {
+
+tf::OpKernelContext::Params* WithDevice(tf::OpKernelContext::Params* params,
+                                        tf::DeviceBase* device) {
+  params->device = device;
+  return params;
+}
+
+}  // namespace
+
+TableContext::TableContext()
+    : device_(tf::Env::Default()),
+      context_(WithDevice(&params_, &device_), /*num_outputs=*/0) {
+  threads_.num_threads = 1;  // Shard() then runs in the calling thread
+  threads_.workers = nullptr;
+  device_.set_tensorflow_cpu_worker_threads(&threads_);
+}
+
+TableContext::~TableContext() = default;
+
+}  // namespace adaptcp
