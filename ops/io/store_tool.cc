@@ -1,0 +1,117 @@
+// Makes every operation of ops/io/store.h below a directory that does not exist
+// yet, local or remote, and checks what comes back; for tests.
+//
+//   store_tool DIRECTORY
+//
+// Prints "ok", or the first thing that is not as it should be (exit code 1).
+
+#include <cerrno>
+#include <cstdlib>
+#include <iostream>
+
+#include "ops/io/local/store_faults.h"
+#include "ops/io/store.h"
+#include "ops/io/tf_status.h"
+
+namespace adaptcp {
+namespace {
+
+void Expect(bool condition, const std::string& what) {
+  if (condition) return;
+  std::cout << "wrong: " << what << "\n";
+  std::exit(1);
+}
+
+void ExpectCode(const Status& status, Status::Code code,
+                const std::string& what) {
+  Expect(status.code() == code, what + " gave " + status.ToString());
+}
+
+void ExpectOk(const Status& status, const std::string& what) {
+  ExpectCode(status, Status::Code::kOk, what);
+}
+
+Status Write(const std::string& path, const std::vector<std::string>& pieces) {
+  std::unique_ptr<ByteSink> sink;
+  ADAPTCP_RETURN_IF_ERROR(NewSink(path, &sink));
+  for (const std::string& piece : pieces) {
+    ADAPTCP_RETURN_IF_ERROR(sink->Append(piece));
+  }
+  return sink->SyncAndClose();
+}
+
+void CheckObjects(const std::string& dir) {
+  const std::string path = dir + "/a/b/x.seg";
+  const std::string large(3 << 20, 'z');
+  ExpectOk(Write(path, {"head", large, "tail"}), "write");
+  std::unique_ptr<ByteSource> source;
+  ExpectOk(NewSource(path, &source), "open");
+  Expect(source->size() == large.size() + 8, "size of the source");
+  std::string read(6, '\0');
+  ExpectOk(source->ReadAt(0, 6, read.data()), "read");
+  Expect(read == "headzz", "bytes at the front: " + read);
+  ExpectOk(source->ReadAt(source->size() - 6, 6, read.data()), "read");
+  Expect(read == "zztail", "bytes at the end: " + read);
+  ExpectCode(source->ReadAt(source->size() - 5, 6, read.data()),
+             Status::Code::kDataLoss, "read past the end");
+  uint64_t size = 0;
+  ExpectOk(ObjectSize(path, &size), "size");
+  Expect(size == large.size() + 8, "size");
+  ExpectOk(Write(dir + "/a/b/empty", {}), "write of nothing");
+  ExpectOk(ObjectSize(dir + "/a/b/empty", &size), "size of nothing");
+  Expect(size == 0, "size of nothing");
+  std::vector<std::string> names;
+  ExpectOk(ListObjects(dir + "/a/b", &names), "list");
+  Expect(names == std::vector<std::string>({"empty", "x.seg"}), "names");
+  ExpectOk(DeleteObject(path), "delete");
+  ExpectCode(DeleteObject(path), Status::Code::kNotFound, "delete twice");
+  ExpectCode(NewSource(path, &source), Status::Code::kNotFound,
+             "open what was deleted");
+  ExpectCode(ObjectSize(path, &size), Status::Code::kNotFound,
+             "size of what was deleted");
+  ExpectOk(MakeDirectories(dir + "/a/b"), "make directories that exist");
+}
+
+// Each operation of a write, failed in turn, must reach the caller.
+void CheckFaults(const std::string& dir) {
+  int failures = 0;
+  for (;; ++failures) {
+    const std::string plan = "errno=28@" + std::to_string(failures + 1);
+    Expect(adaptcp_store_faults(plan.c_str()) == 0, "plan");
+    const Status status =
+        Write(dir + "/fault/" + std::to_string(failures), {"data"});
+    adaptcp_store_faults("");
+    if (status.ok()) break;
+    ExpectCode(status, Status::Code::kResourceExhausted, plan);
+  }
+  // create, write, fsync, close at the least.
+  Expect(failures >= 4, std::to_string(failures) + " operations in a write");
+  adaptcp_store_faults("match=/half;short@2");
+  const std::string half = dir + "/half";
+  Expect(!Write(half, {"0123456789"}).ok(), "a short write");
+  adaptcp_store_faults("");
+}
+
+void CheckStatus() {
+  for (int code = 0; code <= static_cast<int>(Status::Code::kUnimplemented);
+       ++code) {
+    const Status status(static_cast<Status::Code>(code), code == 0 ? "" : "m");
+    const Status back = FromTensorFlow(ToTensorFlow(status));
+    Expect(back.code() == status.code() && back.message() == status.message(),
+           "status " + status.ToString() + " became " + back.ToString());
+  }
+}
+
+}  // namespace
+}  // namespace adaptcp
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "store_tool DIRECTORY\n";
+    return 2;
+  }
+  adaptcp::CheckStatus();
+  adaptcp::CheckObjects(argv[1]);
+  adaptcp::CheckFaults(argv[1]);
+  std::cout << "ok\n";
+}
