@@ -57,6 +57,23 @@ def test_on_a_disk(tmp_path):
     assert (tmp_path / "new" / "dir" / "claims" / str(claim)).is_file()
 
 
+def test_two_that_start_at_the_same_time_do_not_both_go_on():
+    """Both have seen an empty directory; the second claim arrives before the first looks again."""
+    for other, wins in ((RUN_C, False), (RUN_A, True)):
+        store = MemoryStore()
+
+        def step(op, path):
+            if op == "put":
+                store.objects[f"d/claims/{Claim(1, other)}"] = b""
+
+        store.step = step
+        if wins:
+            assert claims.take(store, "d", RUN_B) == Claim(1, RUN_B)
+        else:
+            with pytest.raises(FencedError, match=f"none above 0000000001-{RUN_B}"):
+                claims.take(store, "d", RUN_B)
+
+
 @pytest.mark.parametrize("run", ["", "A" * 12, "a" * 11, "a" * 33, "../../etc/passwd", 5])
 def test_bad_runs_are_refused(run):
     with pytest.raises(ValueError, match="run.*Expected"):

@@ -1,5 +1,6 @@
 """The store: durable, exclusive local writes, and errors that are never taken for absence."""
 
+import ctypes
 import errno
 import os
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from tfadaptcp.checkpoint import remote_files
+from tfadaptcp.checkpoint import faults, remote_files
 from tfadaptcp.checkpoint import store as store_lib
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
@@ -182,6 +183,22 @@ def test_file_urls_and_empty_names(tmp_path):
     assert join("/", "a") == "/a" and join("gs://b/", "a", "c") == "gs://b/a/c" and join(tmp_path, "a")
     with pytest.raises(ValueError, match="empty"):
         join("", "a")
+
+
+def test_the_native_library_is_asked_only_if_it_is_loaded(tmp_path, monkeypatch):
+    """A stand-in for it, which lets every second operation fail with ENOSPC."""
+    source, library = tmp_path / "ops.cc", tmp_path / "_ops.so"
+    source.write_text('extern "C" int adaptcp_store_op(const char* op, const char*) {\n'
+                      "  static int n; return op[0] == 'c' && ++n % 2 ? 28 : 0; }\n")
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    monkeypatch.setattr(faults, "_LIBRARY", str(library))
+    monkeypatch.setattr(faults, "_native", None)
+    Store().put(str(tmp_path / "a"), b"1")
+    loaded = ctypes.CDLL(str(library))
+    assert loaded is not None
+    with pytest.raises(StoreUnavailableError, match="No space left") as raised:
+        Store().put(str(tmp_path / "b"), b"1")
+    assert raised.value.errno == errno.ENOSPC and not (tmp_path / "b").exists()
 
 
 class Flaky:
