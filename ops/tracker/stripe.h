@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -62,10 +63,14 @@ struct alignas(64) Stripe {
       ScanAll();
       return;
     }
-    if (unsaved.size() == unsaved.capacity()) {
-      unsaved.reserve(unsaved.size() + unsaved.size() / 2 + 16);
+    try {
+      if (unsaved.size() == unsaved.capacity()) {
+        unsaved.reserve(unsaved.size() + unsaved.size() / 2 + 16);
+      }
+      unsaved.push_back(key);
+    } catch (const std::bad_alloc&) {
+      ScanAll();  // an unsaved row that no list names would be lost
     }
-    unsaved.push_back(key);
   }
 
   void ScanAll() {
