@@ -1,4 +1,8 @@
-"""Checkpoints of recommendation models with very large embedding tables, while they train."""
+"""Checkpoints of recommendation models with very large embedding tables, while they train.
+
+`AdaptCPCallback` saves during `Model.fit`, `Model.load_adaptcp` restores, `CheckpointManager` serves custom loops.
+Importing this package makes TFRA's tables trackable in this process, so import it before creating a model.
+"""
 
 import os
 import sys
@@ -7,6 +11,23 @@ if "tf_keras" not in sys.modules and "keras" not in sys.modules:
     # Keras 3 has no ParameterServerStrategy. Takes effect unless tf.keras is loaded already.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
+import tensorflow as tf  # noqa: E402
+
 from tfadaptcp.embeddings import install as _install  # noqa: E402
 
 _install()
+
+from tfadaptcp import policies, testing  # noqa: E402
+from tfadaptcp.callback import AdaptCPCallback  # noqa: E402
+from tfadaptcp.errors import *  # noqa: E402,F401,F403
+from tfadaptcp.errors import __all__ as _errors  # noqa: E402
+from tfadaptcp.info import CheckpointInfo, RestoreReport  # noqa: E402
+from tfadaptcp.manager import CheckpointManager  # noqa: E402
+from tfadaptcp.options import EngineOptions  # noqa: E402
+from tfadaptcp.restore import load_adaptcp as _load_adaptcp  # noqa: E402
+
+tf.keras.Model.load_adaptcp = _load_adaptcp
+
+__version__ = "0.1.0"
+__all__ = ["AdaptCPCallback", "CheckpointInfo", "CheckpointManager", "EngineOptions", "RestoreReport", "policies",
+           "testing", *_errors]

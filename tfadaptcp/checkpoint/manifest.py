@@ -43,12 +43,16 @@ class TableSpec:
 
 @dataclasses.dataclass(frozen=True)
 class GroupSpec:
-    """An embedding variable with all tables of its keys. `partition` names the function that placed the rows."""
+    """An embedding variable with all tables of its keys.
+
+    `partition` names the function that placed the rows; `placement` has, for each shard, the ps whose segments hold it.
+    """
     name: str
     key_dtype: str
     num_shards: int
     partition: str
     tables: Tuple[TableSpec, ...] = ()
+    placement: Tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Manifest:
         groups, dense: what was saved, with the spec that a restore checks.
         objects: every object of the state; increments in the order of their sequences.
         rows: {kind: {group: rows}}, the sums over the objects.
+        table_rows: {table: live rows} at the cut, summed over its shards: what a restore must arrive at.
         incarnations: {ps: incarnation}.
         scalars: Python state beside the dense variables (learning rate and the like), plain JSON values.
         stats: measurements, plain JSON values.
@@ -95,6 +100,7 @@ class Manifest:
     dense: Tuple[DenseSpec, ...] = ()
     objects: Tuple[ObjectRef, ...] = ()
     rows: Dict[str, Dict[str, int]] = dataclasses.field(default_factory=dict)
+    table_rows: Dict[str, int] = dataclasses.field(default_factory=dict)
     incarnations: Dict[str, str] = dataclasses.field(default_factory=dict)
     scalars: Dict[str, Any] = dataclasses.field(default_factory=dict)
     stats: Dict[str, Any] = dataclasses.field(default_factory=dict)

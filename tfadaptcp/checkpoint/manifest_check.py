@@ -113,8 +113,13 @@ def _check_specs(m: Manifest) -> None:
     for group in m.groups:
         _require(group.num_shards >= 1, f"num_shards of group {group.name}", group.num_shards, "at least 1")
         _require(group.tables, f"tables of group {group.name}", "none", "at least one")
+        _require(len(group.placement) in (0, group.num_shards) and all(ps >= 0 for ps in group.placement),
+                 f"placement of group {group.name}", group.placement, f"a ps for each of {group.num_shards} shards")
         for table in group.tables:
             _require(table.dim >= 1, f"dim of table {table.name}", table.dim, "at least 1")
+    tables = {table.name for group in m.groups for table in group.tables}
+    _require(set(m.table_rows) <= tables, "tables of table_rows", sorted(m.table_rows), f"among {sorted(tables)}")
+    _require(all(rows >= 0 for rows in m.table_rows.values()), "table_rows", m.table_rows, "none negative")
     for spec in m.dense:
         _require(all(size >= 0 for size in spec.shape), f"shape of {spec.name}", spec.shape, "no negative size")
 

@@ -1,0 +1,147 @@
+"""AdaptCPCallback: checkpoints during `Model.fit`."""
+
+import logging
+import os
+from typing import Any, Dict, Optional, Union
+
+import tensorflow as tf
+
+from tfadaptcp import policies
+from tfadaptcp.embeddings import lazy_build
+from tfadaptcp.errors import CheckpointNotFoundError, FencedError
+from tfadaptcp.manager import ON_PENDING, CheckpointManager
+from tfadaptcp.options import EngineOptions
+
+_log = logging.getLogger("tfadaptcp")
+
+_ON_FAILURE = ("continue", "stop")
+
+
+class AdaptCPCallback(tf.keras.callbacks.Callback):
+    """Takes a checkpoint every `save_freq` batches, while training goes on.
+
+    Example::
+
+        callback = tfadaptcp.AdaptCPCallback("/checkpoints/run7", save_freq=100)
+        model.fit(data, callbacks=[callback])
+
+    Args:
+        directory: local path or URL of the checkpoint directory, visible to every parameter server by this name.
+        save_freq: batches between checkpoints, or "epoch".
+        policy: see `CheckpointManager`.
+        buffer_dir: reserved; must be None.
+        max_to_keep: checkpoints of this lineage that stay.
+        restore: at train begin, before the first step, restore the newest checkpoint of the directory; start fresh, with
+            a log line, if there is none.
+        quantization: reserved; must be None.
+        engine: `EngineOptions`.
+        on_pending: while a checkpoint is still being written: "skip" the next one, or "wait".
+        on_failure: when a checkpoint has failed: "continue" with a warning, or "stop" training by raising its error at
+            the next end of a batch. A coordinator that has been superseded always stops.
+        save_at_end: at the end of `fit`, save what is newer than the last checkpoint, and wait until it is durable.
+
+    Attributes:
+        manager: the `CheckpointManager`; None until training begins.
+        report: the `RestoreReport` of `restore=True`, None if nothing was restored.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+
+    def __init__(self, directory: Union[str, os.PathLike], save_freq: Union[int, str] = 1000,
+                 policy: Union[str, policies.Policy] = "adaptive", *, buffer_dir: Optional[str] = None,
+                 max_to_keep: int = 3, restore: bool = False, quantization: Any = None,
+                 engine: EngineOptions = EngineOptions(), on_pending: str = "skip", on_failure: str = "continue",
+                 save_at_end: bool = True):
+        super().__init__()
+        if save_freq != "epoch" and (isinstance(save_freq, bool) or not isinstance(save_freq, int) or save_freq < 1):
+            raise ValueError(f"save_freq: Received: {save_freq!r}. Expected: batches, at least 1, or 'epoch'")
+        for name, value, choices in (("on_pending", on_pending, ON_PENDING), ("on_failure", on_failure, _ON_FAILURE)):
+            if value not in choices:
+                raise ValueError(f"{name}: Received: {value!r}. Expected: one of {choices}")
+        # Under a coordinator logs are remote values; waiting for them would wait for the step.
+        self._supports_tf_logs = True
+        self._save_freq = save_freq
+        self._manager_args: Dict[str, Any] = dict(
+            directory=directory, policy=policies.get(policy), buffer_dir=buffer_dir, max_to_keep=max_to_keep,
+            quantization=quantization, engine=engine)
+        self._restore = restore
+        self._on_pending = on_pending
+        self._on_failure = on_failure
+        self._save_at_end = save_at_end
+        self.manager: Optional[CheckpointManager] = None
+        self.report = None
+        self._call_off = None
+        self._epoch = 0  # epochs completed
+        self._batch = 0  # batches scheduled in the current one
+        self._since_due = 0  # batches since a checkpoint was last due
+        self._unsaved = False  # whether batches came after the last checkpoint
+
+    def on_train_begin(self, logs=None):
+        self._since_due = 0
+        if self.manager is not None and self.manager.engine.tracks(self.model, self.manager.engine.optimizer) \
+                and self.manager.model is self.model:
+            return
+        if self.manager is not None:
+            self.manager.close()
+            self.manager = None
+        if self.model.built:
+            self._start()
+        else:
+            # No step may run before the tables are restored.
+            self._call_off = lazy_build.before_first_step(self.model, self._start)
+
+    def _start(self):
+        self.manager = CheckpointManager(self.model, **self._manager_args)
+        if self._restore:
+            self._restore = False  # a second fit goes on from the first
+            try:
+                self.report = self.manager.restore()
+            except CheckpointNotFoundError:
+                _log.info("No checkpoint in %s: starting fresh.", self._manager_args["directory"])
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+        self._batch = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._since_due += batch + 1 - self._batch  # several with steps_per_execution
+        self._batch = batch + 1
+        self._unsaved = True
+        self._surface(self.manager.poll())
+        if self._save_freq != "epoch" and self._since_due >= self._save_freq:
+            self._since_due %= self._save_freq
+            self._save(self._on_pending)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._epoch, self._batch = epoch + 1, 0
+        if self._save_freq == "epoch":
+            self._save(self._on_pending)
+
+    def on_train_end(self, logs=None):
+        if self._call_off is not None:
+            self._call_off()
+        if self.manager is None:
+            return
+        if self._save_at_end and self._unsaved:
+            self._save("wait")
+        try:
+            self.manager.wait()
+        except Exception as error:
+            self._surface(error)
+
+    def _save(self, on_pending):
+        try:
+            info = self.manager.save(on_pending, epoch=self._epoch, batch=self._batch)
+        except Exception as error:
+            self._surface(error)
+            return
+        if info is not None:
+            self._unsaved = False
+
+    def _surface(self, error: Optional[BaseException]) -> None:
+        if error is None:
+            return
+        if self._on_failure == "stop" or isinstance(error, FencedError):
+            raise error
+        _log.warning("A checkpoint failed, training goes on: %s", error)

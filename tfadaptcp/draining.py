@@ -1,0 +1,40 @@
+"""Waiting for scheduled steps, under ParameterServerStrategy. Without it steps run in the thread that asks."""
+
+import time
+
+import tensorflow as tf
+
+_POLL_SECONDS = 0.002
+
+
+def has_coordinator(model: tf.keras.Model) -> bool:
+    """Whether the model's steps are scheduled on workers."""
+    return _coordinator(model) is not None
+
+
+def num_workers(model: tf.keras.Model) -> int:
+    """Workers that run steps, 1 without a coordinator."""
+    coordinator = _coordinator(model)
+    return 1 if coordinator is None else coordinator.strategy.extended._num_workers
+
+
+def drain(model: tf.keras.Model, timeout_seconds: float) -> bool:
+    """Waits until every scheduled step has ended; False if that takes longer. Raises what a step raised."""
+    coordinator = _coordinator(model)
+    if coordinator is None:
+        return True
+    deadline = time.monotonic() + timeout_seconds
+    while not coordinator.done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    coordinator.join()  # raises errors of steps; returns at once
+    return True
+
+
+def _coordinator(model: tf.keras.Model):
+    strategy = model.distribute_strategy
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return None
+    # The one of the strategy: `fit` and custom loops share it.
+    return getattr(strategy, "_cluster_coordinator", None)

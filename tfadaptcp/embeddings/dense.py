@@ -1,0 +1,100 @@
+"""Dense state: the variables that are no tables, and the optimizer's settings that are no variables."""
+
+import dataclasses
+from typing import Any, Dict, List, Tuple
+
+import tensorflow as tf
+
+from tfadaptcp.errors import CheckpointMismatchError
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseSlice:
+    """A variable, or the part of a partitioned one that this variable is.
+
+    Attributes:
+        name: of the whole variable, without ":0".
+        shape: of the whole variable.
+        offset: where this part begins in it.
+    """
+    variable: tf.Variable
+    name: str
+    shape: Tuple[int, ...]
+    offset: Tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.variable.dtype.base_dtype.name
+
+    @property
+    def device(self) -> str:
+        return self.variable.device
+
+    def read(self) -> tf.Tensor:
+        """A copy of the value, on the device of the variable."""
+        with tf.device(self.variable.device):
+            return tf.identity(self.variable.read_value())
+
+    def assign_part_of(self, whole: tf.Tensor) -> None:
+        """Assigns this part of the whole variable's value."""
+        with tf.device(self.variable.device):
+            part = tf.slice(whole, self.offset, self.variable.shape) if self.offset else whole
+            self.variable.assign(part)
+
+
+def slices(variables: List[tf.Variable]) -> List[DenseSlice]:
+    """Describes variables as slices.
+
+    Raises:
+        CheckpointMismatchError: two different variables of one name.
+    """
+    result = []
+    for variable in variables:
+        info = getattr(variable, "_save_slice_info", None)
+        if info is not None:
+            result.append(DenseSlice(variable, info.full_name.split(":")[0], tuple(map(int, info.full_shape)),
+                                     tuple(map(int, info.var_offset))))
+        else:
+            shape = tuple(variable.shape.as_list())
+            result.append(DenseSlice(variable, variable.name.split(":")[0], shape, (0,) * len(shape)))
+    seen: Dict[Tuple[str, Tuple[int, ...]], DenseSlice] = {}
+    for item in result:
+        other = seen.setdefault((item.name, item.offset), item)
+        if other is not item:
+            raise CheckpointMismatchError(
+                f"Two variables of the model are named {item.name!r}, of shapes {other.shape} and {item.shape}: "
+                "a checkpoint could not tell them apart. Give their layers names.")
+    return result
+
+
+def read_scalars(optimizer: Any) -> Dict[str, Any]:
+    """The optimizer's settings that are plain numbers: the learning rate and such.
+
+    A learning-rate schedule is code, and follows from the step.
+    """
+    found = {}
+    for name in _setting_names(optimizer):
+        value = getattr(optimizer, name, None)
+        if isinstance(value, tf.Variable) or tf.is_tensor(value):
+            value = value.numpy()
+        if hasattr(value, "item"):
+            value = value.item()
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[name] = value
+    return found
+
+
+def write_scalars(optimizer: Any, scalars: Dict[str, Any]) -> None:
+    """Sets what `read_scalars` returned, as far as this optimizer has it."""
+    current = read_scalars(optimizer)
+    for name, value in scalars.items():
+        if name in current and current[name] != value:
+            setattr(optimizer, name, value)
+
+
+def _setting_names(optimizer: Any) -> List[str]:
+    if optimizer is None:
+        return []
+    if hasattr(optimizer, "_hyper"):  # legacy optimizers
+        return sorted(optimizer._hyper)
+    return ["learning_rate"]

@@ -1,0 +1,159 @@
+"""Finds what a checkpoint of a model has to hold: groups of tables, and dense variables."""
+
+import dataclasses
+from typing import Any, Dict, List, Tuple
+
+import tensorflow as tf
+from tensorflow.python.checkpoint import graph_view
+from tensorflow_recommenders_addons import dynamic_embedding as de
+from tensorflow_recommenders_addons.dynamic_embedding.python.ops import dynamic_embedding_variable
+from tensorflow_recommenders_addons.dynamic_embedding.python.ops import shadow_embedding_ops
+
+from tfadaptcp.errors import CheckpointMismatchError, UntrackableTableError
+
+_OPTIMIZERS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A TFRA variable, one table per shard, by the name it has in a checkpoint."""
+    name: str
+    variable: Any
+
+    @property
+    def dtype(self) -> str:
+        return self.variable.value_dtype.name
+
+    @property
+    def dim(self) -> int:
+        return int(self.variable.dim)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """An embedding variable with its optimizer slots: the same keys in the same shards."""
+    name: str
+    tables: Tuple[Table, ...]
+
+    @property
+    def variable(self) -> Any:
+        return self.tables[0].variable
+
+    @property
+    def key_dtype(self) -> str:
+        return self.variable.key_dtype.name
+
+    @property
+    def num_shards(self) -> int:
+        return self.variable.shard_num
+
+    @property
+    def partition(self) -> str:
+        """The name of the function that places keys in shards."""
+        function = self.variable.partition_fn
+        if function is not dynamic_embedding_variable.default_partition_fn:
+            return "custom:" + getattr(function, "__qualname__", type(function).__qualname__)
+        if self.variable.key_dtype == tf.string:
+            return "hash_bucket"
+        # TFRA masks int64 keys to 31 bits in builds of TensorFlow that know CUDA.
+        if self.variable.key_dtype == tf.int64 and tf.test.is_built_with_cuda():
+            return "mask31"
+        return "floormod"
+
+    @property
+    def devices(self) -> List[str]:
+        """Per shard, the full name of the device its tables are on."""
+        return [table.resource_handle.device for table in self.variable.tables]
+
+
+def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
+    """Returns the groups of a built model, in the order of their names; without slots if `optimizer` is None.
+
+    Raises:
+        UntrackableTableError: a table whose writes can't be seen, by name.
+        CheckpointMismatchError: two variables of one name.
+    """
+    groups: Dict[str, Group] = {}
+    for variable in _variables(model):
+        name = variable.name
+        tables = [Table(name, variable)]
+        for slot in _slots(variable, optimizer):
+            tables.append(Table(f"{name}/{slot.name.rsplit('/', 1)[-1]}", slot))
+        for table in tables:
+            _check_trackable(table)
+        if name in groups:
+            raise CheckpointMismatchError(
+                f"Two embedding variables of the model are named {name!r}: their rows could not be told apart. "
+                "Give each embedding layer a name of its own.")
+        names = [table.name for table in tables]
+        if len(set(names)) != len(names):
+            raise CheckpointMismatchError(f"Slots of {name} share a name. Received: {names}. Expected: each once")
+        groups[name] = Group(name, tuple(tables))
+    return [groups[name] for name in sorted(groups)]
+
+
+def find_dense(model: tf.keras.Model, optimizer: Any) -> List[tf.Variable]:
+    """Returns the variables of model and optimizer that are not tables nor scratch space of lookups, each once."""
+    found = list(model.variables) + _optimizer_variables(optimizer)
+    scratch = (de.TrainableWrapper, shadow_embedding_ops.DEResourceVariable, de.Variable)
+    unique = {id(variable): variable for variable in found if not isinstance(variable, scratch)}
+    return list(unique.values())
+
+
+def trains_tables(model: tf.keras.Model) -> bool:
+    """Whether the model has tables that an optimizer would update."""
+    return any(isinstance(variable, de.TrainableWrapper) for variable in model.trainable_variables)
+
+
+def create_slots(model: tf.keras.Model, optimizer: Any) -> None:
+    """Creates the optimizer's variables, the slot tables included, as its first step would. Idempotent."""
+    with model.distribute_strategy.scope():
+        if hasattr(optimizer, "_create_all_weights"):
+            optimizer._create_all_weights(model.trainable_variables)
+        elif not getattr(optimizer, "_built", False):
+            optimizer.build(model.trainable_variables)
+
+
+def _optimizer_variables(optimizer: Any) -> List[tf.Variable]:
+    if optimizer is None:
+        return []
+    variables = optimizer.variables
+    return list(variables() if callable(variables) else variables)
+
+
+def _variables(model: tf.keras.Model) -> List[Any]:
+    """The embedding variables of a model: those its layers hold, directly or through a trainable shadow."""
+    found = {}
+    items, paths = graph_view.ObjectGraphView(model).breadth_first_traversal()
+    for item in items:
+        if any(isinstance(step.ref, _OPTIMIZERS) for step in paths[item]):
+            continue  # a slot
+        if isinstance(item, de.TrainableWrapper):
+            item = item.params
+        if isinstance(item, de.Variable):
+            found[id(item)] = item
+    return list(found.values())
+
+
+def _slots(variable: Any, optimizer: Any) -> List[Any]:
+    """The slot variables of an embedding variable: a slot's shadow shares the ids of the variable's own."""
+    ids = {id(shadow.ids) for shadow in variable._trainable_store.values()}
+    return [slot.params for slot in _optimizer_variables(optimizer)
+            if isinstance(slot, de.TrainableWrapper) and id(slot.ids) in ids]
+
+
+def _check_trackable(table: Table) -> None:
+    variable = table.variable
+    if getattr(variable, "restrict_policy", None) is not None:
+        raise UntrackableTableError(
+            f"Embedding variable {table.name} has a restrict policy ({type(variable.restrict_policy).__name__}), "
+            "which checkpoints do not support yet.")
+    for shard, kv in enumerate(variable.tables):
+        if type(kv) is not de.CuckooHashTable or "GPU" in kv.resource_handle.device.upper():
+            raise UntrackableTableError(
+                f"Writes to table {table.name}, shard {shard}, can't be tracked. Received: {type(kv).__name__} on "
+                f"{kv.resource_handle.device}. Expected: TFRA's CuckooHashTable on a CPU.")
+        if not kv._shared_name or not kv._shared_name.startswith("adaptcp_"):
+            raise UntrackableTableError(
+                f"Table {table.name}, shard {shard}, was created before tfadaptcp was imported: its writes can't be "
+                "tracked. Import tfadaptcp first.")

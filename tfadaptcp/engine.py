@@ -1,0 +1,269 @@
+"""The coordinator's end of the ops: one model's tables and dense variables, on all hosts that hold them.
+
+Every call to a host is an eager op placed there. Calls to several hosts are made in parallel, from threads with an
+executor of their own: a long op on the default one would stop all training.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import logging
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import tensorflow as tf
+from tensorflow.python.eager import context, executor
+
+from tfadaptcp import _ops
+from tfadaptcp.checkpoint import layout, manifest
+from tfadaptcp.embeddings import dense, discovery
+from tfadaptcp.errors import DeadlineError, UnbuiltModelError
+
+_log = logging.getLogger("tfadaptcp")
+_LOCAL = "/job:localhost"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One shard of a group, on one host."""
+    group: discovery.Group
+    index: int
+
+    @property
+    def handles(self) -> List[tf.Tensor]:
+        return [table.variable.tables[self.index].resource_handle for table in self.group.tables]
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A parameter server, or this process: what of the model lives there.
+
+    Attributes:
+        index: the ps of segments and manifests.
+        device: its CPU, by full name.
+    """
+    index: int
+    device: str
+    shards: Tuple[Shard, ...]
+    dense: Tuple[dense.DenseSlice, ...]
+
+
+class Engine:
+    """Tracks one built model. Attaching is done at construction; several threads may call the other methods.
+
+    An engine belongs to a model and lives in it: what a restore left in the trackers is what the next checkpoint goes
+    on from, whoever makes it.
+    """
+
+    def __init__(self, model: tf.keras.Model, optimizer: Any, decay: float):
+        """Creates slots that do not exist yet, attaches the trackers; rows that exist count as unsaved.
+
+        Raises:
+            UnbuiltModelError: the model has no variables yet.
+            UntrackableTableError, CheckpointMismatchError: see `discovery` and `dense`; nothing was attached.
+        """
+        if not model.built:
+            raise UnbuiltModelError(
+                f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or build it, first.")
+        # The layers of a model that are not trained need no slots.
+        if optimizer is not None:
+            discovery.create_slots(model, optimizer)
+        self.optimizer = optimizer
+        self.groups = discovery.find_groups(model, optimizer)
+        self.dense = dense.slices(discovery.find_dense(model, optimizer))
+        self.session = layout.new_run()
+        self.decay = decay
+        # The highest sequence a cut of these trackers has used, or a restore put there.
+        self.last_sequence = 0
+        self._position: Optional[Tuple[str, manifest.Manifest]] = None
+        self.hosts = _hosts(self.groups, self.dense)
+        self._ops = _ops.lib()
+        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(2, 2 * len(self.hosts)),
+                                                           thread_name_prefix="tfadaptcp")
+        self.incarnations = {str(host.index): json.loads(self._text(host, self._ops.adaptcp_info))["incarnation"]
+                             for host in self.hosts}
+        self._attach()
+
+    # ------------------------------------------------------------- what there is
+
+    def tracks(self, model: tf.keras.Model, optimizer: Any) -> bool:
+        """Whether this engine tracks all that an engine made now for the model and the optimizer would."""
+        if optimizer is not None:
+            discovery.create_slots(model, optimizer)
+        groups = discovery.find_groups(model, optimizer)
+        variables = discovery.find_dense(model, optimizer)
+        return (optimizer is self.optimizer and groups == self.groups
+                and {id(variable) for variable in variables} == {id(item.variable) for item in self.dense})
+
+    def position_in(self, directory: str) -> Optional[manifest.Manifest]:
+        """The head of `directory` that the trackers go on from: what they call saved is in it. None: there is none."""
+        return self._position[1] if self._position is not None and self._position[0] == directory else None
+
+    def move_to(self, directory: str, head: Optional[manifest.Manifest]) -> None:
+        """Records the head that was just committed or restored; None: the trackers go on from no head."""
+        self._position = None if head is None else (directory, head)
+        if head is not None:
+            self.last_sequence = max(self.last_sequence, head.sequence)
+
+    def group_specs(self) -> Tuple[manifest.GroupSpec, ...]:
+        """The groups as a manifest has them."""
+        placement = {}
+        for host in self.hosts:
+            for shard in host.shards:
+                placement[shard.group.name, shard.index] = host.index
+        return tuple(
+            manifest.GroupSpec(group.name, group.key_dtype, group.num_shards, group.partition,
+                               tuple(manifest.TableSpec(table.name, table.dtype, table.dim) for table in group.tables),
+                               tuple(placement[group.name, i] for i in range(group.num_shards)))
+            for group in self.groups)
+
+    def dense_specs(self) -> Tuple[manifest.DenseSpec, ...]:
+        """The dense variables as a manifest has them; parts of one variable count once."""
+        unique = {item.name: manifest.DenseSpec(item.name, item.dtype, item.shape) for item in self.dense}
+        return tuple(unique[name] for name in sorted(unique))
+
+    # ------------------------------------------------------------- a checkpoint
+
+    def cut(self, request: Dict[str, Any]) -> Dict[int, Dict[str, Any]]:
+        """Takes the cut on every host; returns their replies. All or none: a failed cut is resolved everywhere."""
+        try:
+            return self.on_all(lambda host: self.call(host, self._ops.adaptcp_cut, request))
+        except BaseException:
+            self.resolve(request["sequence"], committed=False, best_effort=True)
+            raise
+
+    def copy_dense(self) -> Dict[int, List[tf.Tensor]]:
+        """Copies the dense variables, each on its host. For use right after the cut, in the same thread."""
+        return {host.index: [item.read() for item in host.dense] for host in self.hosts}
+
+    def save(self, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]],
+             timeout_seconds: float) -> Dict[int, Dict[str, Any]]:
+        """Drains the cut into segments on every host. Blocks; fails as a whole.
+
+        Raises:
+            DeadlineError: names the hosts that did not answer. Their saves are told to end.
+        """
+        def save_on(host: Host) -> Dict[str, Any]:
+            slices = [{"name": item.name, "shape": item.shape, "offset": item.offset} for item in host.dense]
+            text = json.dumps({**request, "session": self.session, "ps": host.index, "dense": slices})
+            with _on(host):
+                return json.loads(self._ops.adaptcp_save(text, copies[host.index]).numpy())
+        return self.on_all(save_on, timeout_seconds)
+
+    def resolve(self, sequence: int, committed: bool, best_effort: bool = False) -> None:
+        """Tells every host how checkpoint `sequence` ended. One that misses it learns it at the next cut."""
+        with contextlib.suppress(*((Exception,) if best_effort else ())):
+            self.on_all(lambda host: self.call(host, self._ops.adaptcp_resolve,
+                                               {"sequence": sequence, "committed": committed}))
+
+    def stats(self) -> List[Dict[str, Any]]:
+        """Per host: counts, memory and histograms of p of its groups."""
+        return list(self.on_all(lambda host: self.call_named(host, self._ops.adaptcp_stats)).values())
+
+    def detach(self) -> None:
+        """Stops tracking, on every host that still answers."""
+        with contextlib.suppress(Exception):
+            self.on_all(lambda host: self._text(host, self._ops.adaptcp_detach, self.session), timeout_seconds=30)
+        self._pool.shutdown(wait=False)
+
+    # ------------------------------------------------------------- calls
+
+    def call(self, host: Host, op: Callable, request: Dict[str, Any], *inputs: Any) -> Any:
+        """Runs an op with a JSON request, and a JSON reply if it has one, on a host."""
+        text = self._text(host, op, json.dumps({**request, "session": self.session}), *inputs)
+        return None if text is None else json.loads(text)
+
+    def call_named(self, host: Host, op: Callable) -> Any:
+        """Runs an op whose only input is the session, with a JSON reply, on a host."""
+        return json.loads(self._text(host, op, self.session))
+
+    def read_dense(self, host: Host, objects: List[Dict[str, Any]], names: List[str],
+                   dtypes: List[tf.DType]) -> List[tf.Tensor]:
+        """Reads dense tensors, whole, out of the objects, on a host."""
+        request = json.dumps({"objects": objects, "names": names})
+        with _on(host):
+            return self._ops.adaptcp_read_dense(request, Tdense=dtypes)
+
+    def on_all(self, function: Callable[[Host], Any], timeout_seconds: Optional[float] = None) -> Dict[int, Any]:
+        """Calls `function` for each host in parallel; returns the results, or raises the first error after all ended.
+
+        Raises:
+            DeadlineError: names the hosts that did not answer in time.
+        """
+        return self.parallel({host.index: (lambda host=host: function(host)) for host in self.hosts}, timeout_seconds)
+
+    def parallel(self, calls: Dict[Any, Callable[[], Any]], timeout_seconds: Optional[float] = None) -> Dict[Any, Any]:
+        """Runs calls in the threads of this engine; see `on_all`."""
+        futures = {key: self._pool.submit(_with_own_executor, call) for key, call in calls.items()}
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        late = [key for key, future in futures.items() if not _ended(future, deadline)]
+        if late:
+            names = ", ".join(f"ps {key}" for key in late)
+            raise DeadlineError(f"No answer after {timeout_seconds:g} s from {names}")
+        return {key: future.result() for key, future in futures.items()}
+
+    def _text(self, host: Host, op: Callable, *inputs: Any) -> Optional[bytes]:
+        with _on(host):
+            reply = op(*inputs)
+            return reply.numpy() if tf.is_tensor(reply) else None
+
+    def _attach(self) -> None:
+        for host in self.hosts:
+            for shard in host.shards:
+                group = shard.group
+                request = {"session": self.session, "group": group.name, "shard": shard.index,
+                           "num_shards": group.num_shards, "key_dtype": group.key_dtype, "decay": self.decay,
+                           "tables": [{"name": table.name, "dtype": table.dtype, "dim": table.dim}
+                                      for table in group.tables]}
+                sizes = json.loads(self._text(host, self._ops.adaptcp_attach_group, shard.handles,
+                                              json.dumps(request)))["sizes"]
+                for table, size, handle in zip(group.tables, sizes, shard.handles):
+                    if size:
+                        start = time.monotonic()
+                        with _on(host):
+                            self._ops.adaptcp_seed_table(handle, key_dtype=table.variable.key_dtype,
+                                                         value_dtype=table.variable.value_dtype)
+                        _log.info("Listed %d rows of table %s that were there before it was tracked: %.2f s.", size,
+                                  table.name, time.monotonic() - start)
+
+
+def _hosts(groups: List[discovery.Group], slices: List[dense.DenseSlice]) -> List[Host]:
+    shards: Dict[str, List[Shard]] = {}
+    parts: Dict[str, List[dense.DenseSlice]] = {}
+    for group in groups:
+        for i, device in enumerate(group.devices):
+            shards.setdefault(_cpu_of(device), []).append(Shard(group, i))
+    for item in slices:
+        parts.setdefault(_cpu_of(item.device), []).append(item)
+    devices = sorted(set(shards) | set(parts), key=lambda device: (_task(device), device)) or [_cpu_of("")]
+    return [Host(i, device, tuple(shards.get(device, ())), tuple(parts.get(device, ())))
+            for i, device in enumerate(devices)]
+
+
+def _cpu_of(device: str) -> str:
+    """The CPU of the process that a device belongs to."""
+    spec = tf.DeviceSpec.from_string(device or f"{_LOCAL}/replica:0/task:0")
+    return tf.DeviceSpec(job=spec.job or "localhost", replica=spec.replica or 0, task=spec.task or 0,
+                         device_type="CPU", device_index=0).to_string()
+
+
+def _task(device: str) -> int:
+    return tf.DeviceSpec.from_string(device).task or 0
+
+
+def _on(host: Host):
+    return tf.device(host.device)
+
+
+def _with_own_executor(call: Callable[[], Any]) -> Any:
+    with context.executor_scope(executor.new_executor(enable_async=False)):
+        return call()
+
+
+def _ended(future: concurrent.futures.Future, deadline: Optional[float]) -> bool:
+    try:
+        future.exception(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except concurrent.futures.TimeoutError:
+        return False
+    return True

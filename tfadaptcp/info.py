@@ -1,0 +1,74 @@
+"""What callers are told about checkpoints and restores."""
+
+import dataclasses
+from typing import Dict, List, Optional
+
+from tfadaptcp.checkpoint.manifest import Manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointInfo:
+    """A checkpoint.
+
+    Attributes:
+        name: `<generation>-<sequence>-<run>`: what `checkpoint=` takes. It stays valid when the directory is copied.
+        sequence, run, generation: its parts.
+        step: `optimizer.iterations` at the cut.
+        epoch: epochs completed at the cut.
+        batch: batches completed in the current epoch.
+        created: UTC, ISO 8601.
+        policy: the policy's name.
+        consistency: "step" or "row", see `EngineOptions`.
+        rows: {kind: {group: rows written or referenced}}, kinds being "base", "increment" and "differential"; None until
+            the checkpoint is durable.
+        bytes: bytes that a restore of it reads; None until it is durable.
+        bytes_written: bytes that this checkpoint wrote; None until it is durable.
+    """
+    name: str
+    sequence: int
+    run: str
+    generation: int
+    step: int
+    epoch: int
+    batch: int
+    created: str
+    policy: str
+    consistency: str
+    rows: Optional[Dict[str, Dict[str, int]]] = None
+    bytes: Optional[int] = None
+    bytes_written: Optional[int] = None
+
+    @staticmethod
+    def of(manifest: Manifest, durable: bool = True) -> "CheckpointInfo":
+        """The info of a manifest; without what is only known of durable ones if it isn't."""
+        own = manifest.origin or manifest.name
+        written = sum(ref.bytes for ref in manifest.objects if ref.path.split("/")[1] == own)
+        return CheckpointInfo(
+            manifest.name, manifest.sequence, manifest.run, manifest.generation, manifest.step, manifest.epoch,
+            manifest.batch, manifest.created, manifest.policy.get("name", ""), manifest.consistency,
+            rows=manifest.rows if durable else None, bytes=manifest.bytes if durable else None,
+            bytes_written=written if durable else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreReport:
+    """What a restore did.
+
+    Attributes:
+        checkpoint: the name of the checkpoint restored.
+        step, epoch, batch: as in its `CheckpointInfo`; `fit(initial_epoch=report.epoch)` goes on from there.
+        rows: {table: rows it holds now}, slots included.
+        bytes_read: of all objects read.
+        seconds: wall time.
+        missing: tables and dense variables of the model that the checkpoint lacks (with `strict=False`).
+        unexpected: those of the checkpoint that the model lacks (with `strict=False`).
+    """
+    checkpoint: str
+    step: int
+    epoch: int
+    batch: int
+    rows: Dict[str, int]
+    bytes_read: int
+    seconds: float
+    missing: List[str] = dataclasses.field(default_factory=list)
+    unexpected: List[str] = dataclasses.field(default_factory=list)

@@ -1,0 +1,434 @@
+"""CheckpointManager: takes cuts, has them written in the background, commits them."""
+
+import atexit
+import dataclasses
+import logging
+import os
+import threading
+import time
+from typing import Any, Dict, List, Optional, Union
+
+import tensorflow as tf
+
+from tfadaptcp import draining, policies
+from tfadaptcp.checkpoint import chain, claims, commit, layout, retention
+from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, republish, sum_rows, utc_now
+from tfadaptcp.checkpoint.store import Store, join
+from tfadaptcp.embeddings import dense, discovery
+from tfadaptcp.engine import Engine
+from tfadaptcp.errors import (CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError, UnbuiltModelError)
+from tfadaptcp.info import CheckpointInfo, RestoreReport
+from tfadaptcp.options import EngineOptions
+
+_log = logging.getLogger("tfadaptcp")
+
+ON_PENDING = ("skip", "wait")
+# Where a model keeps its engine, so that whoever saves next goes on from what a restore left in the trackers.
+ENGINE = "_tfadaptcp_engine"
+
+
+@dataclasses.dataclass
+class _Pending:
+    """A checkpoint between its cut and its end."""
+    draft: Manifest
+    parent: Optional[Manifest]
+    is_base: bool
+    thread: Optional[threading.Thread] = None
+    error: Optional[BaseException] = None
+
+
+class CheckpointManager:
+    """Checkpoints of a model: tables, slots and dense variables, cut at one point and written while it trains.
+
+    Example, in a custom loop::
+
+        manager = tfadaptcp.CheckpointManager(model, "/checkpoints/run7")
+        for step, batch in enumerate(data, 1):
+            train_step(batch)
+            if step % 100 == 0:
+                manager.save(on_pending="skip")
+        manager.wait()
+
+    One thread calls the methods, that which trains or schedules the steps; `stats` may be called from any.
+    The directory is written to from the first save on: then the manager claims it, and an older coordinator that still
+    writes there stops.
+
+    Args:
+        model: a built `tf.keras.Model`.
+        directory: local path or URL of the checkpoint directory. Every parameter server must reach it by this name.
+        policy: what is hot and when a new base is due: a name or an object of `tfadaptcp.policies`.
+        optimizer: None: `model.optimizer`. False: the weights only.
+        buffer_dir: reserved for two-level checkpoints; must be None.
+        max_to_keep: checkpoints of this lineage that stay.
+        quantization: reserved; must be None.
+        engine: `EngineOptions`.
+
+    Raises:
+        UnbuiltModelError: the model has no variables yet.
+        UntrackableTableError: a table's writes can't be tracked; named.
+        ValueError: an argument is wrong; trainable tables and no optimizer.
+        UnsupportedStoreError, StoreUnavailableError: the directory can't be written to.
+    """
+
+    def __init__(self, model: tf.keras.Model, directory: Union[str, os.PathLike],
+                 policy: Union[str, policies.Policy] = "adaptive", *, optimizer: Any = None,
+                 buffer_dir: Optional[str] = None, max_to_keep: int = 3, quantization: Any = None,
+                 engine: EngineOptions = EngineOptions()):
+        self._policy = policies.get(policy)
+        self._options = engine
+        if not isinstance(engine, EngineOptions):
+            raise ValueError(f"engine: Received: {engine!r}. Expected: an EngineOptions")
+        if isinstance(max_to_keep, bool) or not isinstance(max_to_keep, int) or max_to_keep < 1:
+            raise ValueError(f"max_to_keep: Received: {max_to_keep!r}. Expected: an integer of at least 1")
+        for name, value in (("buffer_dir", buffer_dir), ("quantization", quantization)):
+            if value is not None:
+                raise ValueError(f"{name}: Received: {value!r}. Expected: None, nothing else is supported yet")
+        self._max_to_keep = max_to_keep
+        self._directory = normalize(directory)
+        self._store = Store()
+        self._store.check_supported(self._directory)
+        self._model = model
+        self._engine = attach(model, optimizer, getattr(self._policy, "decay", 0.9))
+        self._store.check_writable(self._directory)
+        self._claim: Optional[claims.Claim] = None
+        self._sequence = 0
+        self._last_committed = 0
+        self._last_head: Optional[Manifest] = None
+        self._pending: Optional[_Pending] = None
+        self._unknown: List[str] = []  # attempts that may exist: their data stays
+        self._counters = {"saves": 0, "committed": 0, "skipped": 0, "failed": 0}
+        self._last: Dict[str, Any] = {}
+        self._step_of_last_cut = 0
+        self._last_interval: Optional[int] = None  # in steps
+        self._closed = False
+        atexit.register(self.close)
+
+    # ------------------------------------------------------------- saving
+
+    def save(self, on_pending: str = "wait", *, epoch: int = 0, batch: Optional[int] = None,
+             epoch_start_step: int = 0) -> Optional[CheckpointInfo]:
+        """Takes a checkpoint: the cut now, the writing in the background.
+
+        When it returns, every write made before is in the checkpoint, and none made after. Nothing is raised here for
+        an earlier checkpoint that failed: see `wait`.
+
+        Args:
+            on_pending: while an earlier checkpoint is being written: "wait" for it, or "skip" this one.
+            epoch: epochs completed.
+            batch: batches completed in the current one; None: steps since `epoch_start_step`.
+            epoch_start_step: `optimizer.iterations` when the epoch began.
+
+        Returns:
+            Its info, rows and bytes None; None if it was skipped.
+
+        Raises:
+            FencedError: another coordinator has claimed the directory.
+            SaveFailedError: the cut failed, on the parameter server named; the rows stay unsaved.
+            StoreUnavailableError: the directory could not be listed.
+        """
+        if on_pending not in ON_PENDING:
+            raise ValueError(f"on_pending: Received: {on_pending!r}. Expected: one of {ON_PENDING}")
+        if self._closed:
+            raise RuntimeError("This CheckpointManager is closed.")
+        self._counters["saves"] += 1
+        if self._pending is not None and self._pending.thread.is_alive():
+            if on_pending == "skip":
+                return self._skip("the one before is still being written")
+            self._pending.thread.join()
+        self._reap()
+        self._begin_lineage()
+        start = time.monotonic()
+        consistency = self._consistency()
+        if consistency == "step" and not draining.drain(self._model, self._options.drain_timeout_seconds):
+            return self._skip(f"scheduled steps did not end within {self._options.drain_timeout_seconds:g} s")
+        drained = time.monotonic()
+        pending = self._cut(consistency, epoch, batch, epoch_start_step)
+        self._last.update(drain_wait_seconds=drained - start, cut_seconds=time.monotonic() - drained)
+        if self._options.capture == "blocking":
+            pending.thread.join()
+            self._last["blocked_seconds"] = time.monotonic() - start
+        return CheckpointInfo.of(pending.draft, durable=False)
+
+    def wait(self) -> Optional[CheckpointInfo]:
+        """Waits until the pending checkpoint is durable and returns its complete info, that of the last one if none is.
+
+        Raises:
+            SaveFailedError, StoreUnavailableError, FencedError, ...: what failed since the last call, once. Training may
+                go on: the rows are unsaved again and belong to the next checkpoint.
+        """
+        if self._pending is not None and self._pending.thread is not None:
+            self._pending.thread.join()
+        error = self._reap()
+        if error is not None:
+            raise error
+        return None if self._last_head is None else CheckpointInfo.of(self._last_head)
+
+    def poll(self) -> Optional[BaseException]:
+        """Returns the error of a checkpoint that has failed since the last call of `poll` or `wait`, without waiting."""
+        if self._pending is None or self._pending.thread.is_alive():
+            return None
+        return self._reap()
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._pending is not None and self._pending.thread.is_alive()
+
+    # ------------------------------------------------------------- reading
+
+    def restore(self, checkpoint: Optional[str] = None, strict: bool = True) -> RestoreReport:
+        """Restores the newest checkpoint of the directory, or the one named; see `Model.load_adaptcp`."""
+        from tfadaptcp import restore
+        if self._pending is not None:
+            self._pending.thread.join()
+            self._reap()
+        report = restore.restore(self._model, self._engine, self._directory, checkpoint, strict)
+        # The next save claims the directory anew and goes on from what was restored.
+        self._claim = None
+        return report
+
+    @property
+    def checkpoints(self) -> List[CheckpointInfo]:
+        """Every valid checkpoint in the directory, oldest first, those of other lineages too."""
+        return [CheckpointInfo.of(head) for head in commit.list_heads(self._store, self._directory)[0]]
+
+    @property
+    def latest_checkpoint(self) -> Optional[str]:
+        """The name of the newest checkpoint in the directory, None if there is none."""
+        head = commit.latest(self._store, self._directory)
+        return None if head is None else head.name
+
+    @property
+    def model(self) -> tf.keras.Model:
+        """The model whose checkpoints these are."""
+        return self._model
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that tracks the model."""
+        return self._engine
+
+    def stats(self) -> Dict[str, Any]:
+        """Counters ("saves", "committed", "skipped", "failed") and measurements of the last checkpoint.
+
+        Seconds and bytes; rows are {kind: {group: rows}}. Any thread.
+        """
+        return {**self._counters, "pending": self.is_saving, **self._last}
+
+    def close(self) -> None:
+        """Finishes the pending checkpoint, or gives it up after `timeout_seconds`, and ends. The model stays tracked."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        pending = self._pending
+        if pending is not None and pending.thread is not None:
+            pending.thread.join(self._options.timeout_seconds)
+            if pending.thread.is_alive():
+                _log.error("Giving up checkpoint %s: it was not written within %g s.", pending.draft.name,
+                           self._options.timeout_seconds)
+            error = self._reap()
+            if error is not None:
+                _log.error("The last checkpoint failed: %s", error)
+
+    # ------------------------------------------------------------- inside
+
+    def _skip(self, why: str) -> None:
+        self._counters["skipped"] += 1
+        _log.info("Skipping a checkpoint: %s.", why)
+
+    def _reap(self) -> Optional[BaseException]:
+        """Takes notice of the end of the pending checkpoint; returns its error."""
+        pending = self._pending
+        if pending is None or pending.thread is None or pending.thread.is_alive():
+            return None
+        self._pending = None
+        return pending.error
+
+    def _consistency(self) -> str:
+        wanted = self._options.consistency
+        if wanted == "step" and draining.has_coordinator(self._model) and self._last_interval is not None \
+                and self._last_interval < 20 * draining.num_workers(self._model):
+            return "row"
+        return wanted
+
+    def _step(self) -> int:
+        optimizer = self._engine.optimizer
+        return 0 if optimizer is None else int(optimizer.iterations.numpy())
+
+    def _begin_lineage(self) -> None:
+        """Claims the directory, once, and re-publishes the head that the trackers go on from."""
+        if self._claim is not None:
+            return
+        claim = claims.take(self._store, self._directory, layout.new_run())
+        sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
+        head = self._engine.position_in(self._directory)
+        if head is not None:
+            head = republish(head, claim, sequence)
+            commit.commit(self._store, self._directory, head, claim)
+            self._engine.move_to(self._directory, head)
+            sequence += 1
+        self._sequence = sequence
+        self._claim = claim
+
+    def _cut(self, consistency: str, epoch: int, batch: Optional[int], epoch_start_step: int) -> _Pending:
+        # None: nothing was saved to this directory yet, or another manager of the model has saved elsewhere since.
+        head = self._engine.position_in(self._directory)
+        stats = chain.policy_stats(head)
+        is_base = head is None or self._policy.base_due(stats)
+        threshold = self._policy.hot_threshold(stats)
+        self._sequence = max(self._sequence, self._engine.last_sequence + 1)
+        name = layout.head_name(self._claim.generation, self._sequence, self._claim.run)
+        self._sequence += 1
+        self._engine.last_sequence = name.sequence
+        request = {
+            "root": self._directory, "generation": name.generation, "sequence": name.sequence, "run": name.run,
+            "directory": join(self._directory, layout.data_path(name)), "kind": "base" if is_base else "delta",
+            "last_committed": self._last_committed,
+            # JSON has no infinity; p is at most 1.
+            "thresholds": {group.name: min(threshold, 2.0) for group in self._engine.groups},
+            "segment_bytes": self._options.segment_bytes, "block_bytes": self._options.block_bytes,
+            "drain_threads": self._options.writer_threads,
+            "capture_memory_bytes": self._options.capture_memory_bytes,
+            "update_wait_ms": int(1000 * self._options.update_wait_seconds)}
+        try:
+            replies = self._engine.cut(request)
+            step = self._step()
+            copies = self._engine.copy_dense()
+            scalars = dense.read_scalars(self._engine.optimizer)
+        except Exception as error:
+            self._counters["failed"] += 1
+            self._engine.resolve(name.sequence, committed=False, best_effort=True)
+            raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
+        changed = {ps: reply["incarnation"] for ps, reply in replies.items()
+                   if reply["incarnation"] != self._engine.incarnations[str(ps)]}
+        if changed:
+            self._engine.resolve(name.sequence, committed=False, best_effort=True)
+            raise SaveFailedError(f"checkpoint {name}: ps {sorted(changed)} was restarted since the model was attached, "
+                                  f"and has lost its rows. Restore a checkpoint first.")
+        table_rows: Dict[str, int] = {}
+        for reply in replies.values():
+            for table, rows in reply["tables"].items():
+                table_rows[table] = table_rows.get(table, 0) + rows
+        draft = Manifest(
+            run=name.run, generation=name.generation, sequence=name.sequence,
+            parent=None if head is None else head.name, created=utc_now(),
+            policy={"name": self._policy.name, "threshold": min(threshold, 2.0)}, step=step, epoch=epoch,
+            batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
+            base_sequence=name.sequence if is_base else head.base_sequence,
+            groups=self._engine.group_specs(), dense=self._engine.dense_specs(), table_rows=table_rows,
+            incarnations=self._engine.incarnations, scalars=scalars)
+        if self._step_of_last_cut:
+            self._last_interval = step - self._step_of_last_cut
+        self._step_of_last_cut = step
+        pending = _Pending(draft, head, is_base)
+        pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies),
+                                          name=f"tfadaptcp-{name.sequence}", daemon=True)
+        self._pending = pending
+        pending.thread.start()
+        return pending
+
+    def _finish(self, pending: _Pending, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]]) -> None:
+        """Background thread: writes, commits, tells the hosts, tidies up."""
+        draft = pending.draft
+        start = time.monotonic()
+        try:
+            replies = self._engine.save(request, copies, self._options.timeout_seconds)
+            head = self._complete(pending, replies)
+            commit.commit(self._store, self._directory, head, self._claim, pending.parent)
+        except BaseException as error:
+            if isinstance(error, CommitOutcomeUnknownError):
+                # It may exist. Its rows are saved again by the next checkpoint, and its data stays.
+                self._unknown.append(draft.name)
+            self._counters["failed"] += 1
+            self._engine.resolve(draft.sequence, committed=False, best_effort=True)
+            known = isinstance(error, (SaveFailedError, FencedError, DeadlineError, OSError))
+            pending.error = error if known else _chained(
+                SaveFailedError(f"checkpoint {draft.name} failed: {error}"), error)
+            _log.warning("Checkpoint %s failed: %s", draft.name, error)
+            return
+        self._engine.move_to(self._directory, head)
+        self._last_head = head
+        self._last_committed = draft.sequence
+        self._counters["committed"] += 1
+        try:
+            # One that misses it is told by the next cut.
+            self._engine.resolve(draft.sequence, committed=True)
+            retention.collect(self._store, self._directory, self._claim, self._max_to_keep, self._unknown)
+        except BaseException as error:
+            pending.error = error
+            _log.warning("Checkpoint %s is committed, but tidying up after it failed: %s", draft.name, error)
+        self._last["save_seconds"] = time.monotonic() - start
+
+    def _complete(self, pending: _Pending, replies: Dict[int, Dict[str, Any]]) -> Manifest:
+        draft = pending.draft
+        prefix = self._directory + "/"
+        written = [ObjectRef(item["path"][len(prefix):], item["kind"], draft.sequence, ps, item["bytes"],
+                             item["crc32c"], item["rows"])
+                   for ps, reply in replies.items() for item in reply["objects"]]
+        objects = chain.next_objects(pending.parent, pending.is_base, written)
+        captured: Dict[str, float] = {}
+        for reply in replies.values():
+            for key, value in reply["stats"].items():
+                captured[key] = max(captured.get(key, 0), value) if key.endswith("_seconds") \
+                    else captured.get(key, 0) + value
+        captured["update_wait_seconds"] = sum(reply["stats"]["update_wait_seconds"] for reply in replies.values())
+        bytes_by_kind: Dict[str, int] = {}
+        for ref in written:
+            bytes_by_kind[ref.kind] = bytes_by_kind.get(ref.kind, 0) + ref.bytes
+        self._last.update(captured, threshold=draft.policy["threshold"], rows=sum_rows(written),
+                          bytes=bytes_by_kind)
+        return dataclasses.replace(
+            draft, objects=objects, rows=sum_rows(objects),
+            stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence), "captured": captured,
+                   "bytes": bytes_by_kind})
+
+
+def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
+    """Returns the engine of a model: the one it has if that tracks the same tables, otherwise a new one.
+
+    Args:
+        optimizer: None: the model's. False: none, weights only.
+
+    Raises:
+        ValueError: trainable tables and no optimizer.
+        UnbuiltModelError, UntrackableTableError, CheckpointMismatchError: see `Engine`.
+    """
+    if not model.built:
+        raise UnbuiltModelError(f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or "
+                                "build it, first.")
+    if optimizer is None:
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is None and discovery.trains_tables(model):
+            raise ValueError(
+                f"Model {model.name!r} trains embedding tables, and no optimizer was found: its slots would be lost. "
+                "Received: optimizer=None and a model that is not compiled. Expected: optimizer=<the optimizer>, or "
+                "optimizer=False to checkpoint the weights only.")
+    if optimizer is False:
+        optimizer = None
+    current = getattr(model, ENGINE, None)
+    if current is not None and current.decay == decay and current.tracks(model, optimizer):
+        return current
+    if current is not None:
+        current.detach()
+    engine = Engine(model, optimizer, decay)
+    # Around Keras's attribute tracking.
+    object.__setattr__(model, ENGINE, engine)
+    return engine
+
+
+def normalize(directory: Union[str, os.PathLike]) -> str:
+    """A directory's one spelling: absolute if it is a local path, without a slash at the end."""
+    text = os.fspath(directory)
+    if not text:
+        raise ValueError("directory: Received: ''. Expected: a local path or a URL")
+    if text.startswith("file://"):
+        text = text[len("file://"):]
+    if "://" not in text:
+        return os.path.abspath(text)
+    return text.rstrip("/")
+
+
+def _chained(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error

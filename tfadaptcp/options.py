@@ -1,0 +1,53 @@
+"""Options of the engine, apart from those of the policy."""
+
+import dataclasses
+
+CAPTURES = ("save_on_update", "blocking")
+CONSISTENCIES = ("step", "row")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
+    """How checkpoints are captured and written.
+
+    Args:
+        capture: "save_on_update" copies rows while training goes on: in the background, and before an update where
+            that comes first. "blocking": training stands still until everything is written.
+        consistency: "step" lets all scheduled steps finish before the cut, so that every table and dense variable is
+            cut at one step. "row" doesn't wait: each row is whole, but its parameter may be one step ahead of its
+            slots, and parameter servers are cut a moment apart. "step" falls back to "row" when fewer than 20 steps
+            per worker lie between two cuts, where waiting costs throughput; the manifest says which it was.
+        writer_threads: threads per parameter server that read rows from the tables in the background.
+        segment_bytes: a file is closed before it gets larger than this.
+        block_bytes: rows are gathered to blocks of about this size.
+        capture_memory_bytes: limit, per parameter server, for rows that are captured and not written yet.
+        timeout_seconds: a checkpoint that takes longer is given up.
+        drain_timeout_seconds: a save that waits longer for scheduled steps is skipped.
+        update_wait_seconds: an update that waits longer for capture memory gives the pending checkpoint up and goes on.
+
+    Raises:
+        ValueError: a value is unknown or out of range.
+    """
+
+    capture: str = "save_on_update"
+    consistency: str = "step"
+    writer_threads: int = 1
+    segment_bytes: int = 256 << 20
+    block_bytes: int = 1 << 20
+    capture_memory_bytes: int = 256 << 20
+    timeout_seconds: float = 600.0
+    drain_timeout_seconds: float = 60.0
+    update_wait_seconds: float = 10.0
+
+    def __post_init__(self):
+        for field, choices in (("capture", CAPTURES), ("consistency", CONSISTENCIES)):
+            if getattr(self, field) not in choices:
+                raise ValueError(f"{field}: Received: {getattr(self, field)!r}. Expected: one of {choices}")
+        for field in ("writer_threads", "segment_bytes", "block_bytes", "capture_memory_bytes"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field}: Received: {value!r}. Expected: an integer of at least 1")
+        for field in ("timeout_seconds", "drain_timeout_seconds", "update_wait_seconds"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+                raise ValueError(f"{field}: Received: {value!r}. Expected: a number above 0")

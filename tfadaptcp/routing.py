@@ -1,0 +1,88 @@
+"""Restores into another number of shards: rows are routed by the partition function, as a stage of a graph.
+
+Each object is read once, by one host, which keeps it in memory while its rows are sent, block by block, to the hosts of
+the shards they belong to now. No row passes through the coordinator.
+"""
+
+from typing import Any, Callable, Dict, List
+
+import tensorflow as tf
+
+import json
+
+from tfadaptcp import _ops
+from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest
+from tfadaptcp.engine import Engine, Host
+
+
+def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]]) -> None:
+    """Applies levels, newest first; the objects of a level in parallel, each level after the one before it."""
+    ours = {group.name: group for group in engine.group_specs()}
+    routes = {spec.name: {host.index: _route(engine, host, spec, ours[spec.name]) for host in engine.hosts}
+              for spec in head.groups if spec.name in ours}
+    for level in levels:
+        calls = {}
+        for i, item in enumerate(level["objects"]):
+            host = engine.hosts[i % len(engine.hosts)]
+            calls.setdefault(host.index, []).append(item)
+        engine.parallel({index: (lambda index=index, items=items: [
+            _route_object(engine, engine.hosts[index], item, level, head, routes) for item in items])
+            for index, items in calls.items()})
+
+
+def _route_object(engine: Engine, host: Host, item: Dict[str, Any], level: Dict[str, Any], head: Manifest,
+                  routes: Dict[str, Dict[int, Callable]]) -> None:
+    ops = _ops.lib()
+    name = f"{engine.session}/{item['path']}"
+    blocks = engine.call(host, ops.adaptcp_open_segment, {"name": name, "object": item})["blocks"]
+    try:
+        for group in sorted(blocks.keys() & routes.keys()):
+            request = {"session": engine.session, "group": group, "head": head.sequence,
+                       "sequence": level["sequence"], "differential": level["differential"]}
+            shards = [json.dumps({**request, "shard": shard})
+                      for shard in range(routes[group][host.index].num_shards)]
+            for block in range(blocks[group]):
+                routes[group][host.index](tf.constant(name), tf.constant(block, tf.int64), tf.constant(shards))
+    finally:
+        with tf.device(host.device):
+            ops.adaptcp_close_segment(name)
+
+
+def _route(engine: Engine, host: Host, theirs: GroupSpec, ours: GroupSpec) -> Callable:
+    """Returns a function that sends one block of a group, read on `host`, to the shards."""
+    ops = _ops.lib()
+    group = next(group for group in engine.groups if group.name == theirs.name)
+    columns = {table.name: i for i, table in enumerate(theirs.tables)}
+    take = [columns.get(table.name) for table in ours.tables]
+    devices = {}
+    for other in engine.hosts:
+        for shard in other.shards:
+            if shard.group.name == group.name:
+                devices[shard.index] = other.device
+    dtypes = [tf.as_dtype(table.dtype) for table in theirs.tables]
+    key_dtype = tf.as_dtype(theirs.key_dtype)
+
+    @tf.function(autograph=False)
+    def route(segment, block, requests):
+        with tf.device(host.device):
+            keys, p, present, values = ops.adaptcp_segment_rows(segment, theirs.name, block, Tkeys=key_dtype,
+                                                                Tvalues=dtypes)
+            keys = tf.reshape(keys, [-1])
+            shard_of = group.variable.partition_fn(keys, ours.num_shards)
+        done = []
+        for shard in range(ours.num_shards):
+            with tf.device(host.device):
+                rows = tf.reshape(tf.where(tf.equal(shard_of, shard)), [-1])
+                # Tables that the checkpoint lacks come back empty.
+                flags = tf.stack([tf.gather(present[:, i], rows) if i is not None
+                                  else tf.zeros(tf.shape(rows), tf.bool) for i in take], axis=1)
+                parts = [tf.gather(values[i], rows) if i is not None
+                         else tf.zeros([tf.size(rows), table.dim], tf.as_dtype(table.dtype))
+                         for i, table in zip(take, ours.tables)]
+                sent = [tf.gather(keys, rows), tf.gather(p, rows), flags]
+            with tf.device(devices[shard]):
+                done.append(ops.adaptcp_restore_rows(requests[shard], *sent, parts))
+        return tf.group(done)
+
+    route.num_shards = ours.num_shards
+    return route
