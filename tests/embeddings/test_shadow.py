@@ -7,6 +7,7 @@ keep the known value it was filled with, whatever the workers do. On stock TFRA 
 
 import math
 
+import numpy as np
 import pytest
 
 from tests.support.jobs import run_job
@@ -71,11 +72,10 @@ def test_user_made_shadows():
 def test_saved_model_loads_on_one_host_without_tfadaptcp(tmp_path):
     path = str(tmp_path / "model")
     exported = run_job(_JOBS, "export_after_training", env={"EXPORT_PATH": path})
-    assert "saved_model.pb" in exported["files"]
+    assert exported["captures"] > 0
     found = run_job("tests.support.stock_jobs", "load_exported", env={"EXPORT_PATH": path})
     assert found["tfadaptcp_loaded"] is False
-    assert found["signatures"] == ["serving_default"]
-    assert found["served"] == [2, 1]
+    np.testing.assert_allclose(found["out"], exported["out"], rtol=1e-6)
 
 
 @pytest.mark.timeout(240)
