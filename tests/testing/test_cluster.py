@@ -58,7 +58,7 @@ def test_servers_go_with_a_killed_parent():
         "import sys, time\n"
         "from tfadaptcp.testing import LocalCluster\n"
         "cluster = LocalCluster(1, 1)\n"
-        "print(cluster.pid('worker', 0), cluster.pid('ps', 0), flush=True)\n"
+        "print('PIDS', cluster.pid('worker', 0), cluster.pid('ps', 0), flush=True)\n"
         "time.sleep(600)\n"
     )
     parent = subprocess.Popen(
@@ -70,7 +70,8 @@ def test_servers_go_with_a_killed_parent():
         text=True,
     )
     with parent:
-        pids = [int(word) for word in parent.stdout.readline().split()]
+        line = next(line for line in parent.stdout if line.startswith("PIDS"))
+        pids = [int(word) for word in line.split()[1:]]
         assert len(pids) == 2 and all(map(_exists, pids))
         parent.kill()
     _wait_until_gone(pids)
