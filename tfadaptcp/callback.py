@@ -131,8 +131,11 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             self._surface(error)
 
     def _save(self, on_pending):
+        epoch, batch = self._epoch, self._batch
+        if batch and batch == (self.params or {}).get("steps"):
+            epoch, batch = epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
         try:
-            info = self.manager.save(on_pending, epoch=self._epoch, batch=self._batch)
+            info = self.manager.save(on_pending, epoch=epoch, batch=batch)
         except Exception as error:
             self._surface(error)
             return

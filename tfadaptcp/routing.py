@@ -4,11 +4,10 @@ Each object is read once, by one host, which keeps it in memory while its rows a
 the shards they belong to now. No row passes through the coordinator.
 """
 
+import json
 from typing import Any, Callable, Dict, List
 
 import tensorflow as tf
-
-import json
 
 from tfadaptcp import _ops
 from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest
@@ -69,7 +68,6 @@ def _route(engine: Engine, host: Host, theirs: GroupSpec, ours: GroupSpec) -> Ca
                                                                 Tvalues=dtypes)
             keys = tf.reshape(keys, [-1])
             shard_of = group.variable.partition_fn(keys, ours.num_shards)
-        done = []
         for shard in range(ours.num_shards):
             with tf.device(host.device):
                 rows = tf.reshape(tf.where(tf.equal(shard_of, shard)), [-1])
@@ -81,8 +79,7 @@ def _route(engine: Engine, host: Host, theirs: GroupSpec, ours: GroupSpec) -> Ca
                          for i, table in zip(take, ours.tables)]
                 sent = [tf.gather(keys, rows), tf.gather(p, rows), flags]
             with tf.device(devices[shard]):
-                done.append(ops.adaptcp_restore_rows(requests[shard], *sent, parts))
-        return tf.group(done)
+                ops.adaptcp_restore_rows(requests[shard], *sent, parts)
 
     route.num_shards = ours.num_shards
     return route
