@@ -147,7 +147,7 @@ TEST(RowBlockHostileTest, ColumnsMissingDoubledAndSwapped) {
 
 TEST(RowBlockHostileTest, WrongContents) {
   Block block = Good();
-  block.column[2].bytes[1] = 3;  // a bit beyond the ninth row
+  block.column[2].bytes = std::string("\x00\x03", 2);  // row 8, and a tenth
   ExpectLoss(block, "bit beyond the rows");
   block = Good();
   block.column[2].bytes[0] = 3;  // three rows, values of two
