@@ -221,6 +221,15 @@ def test_what_is_unknown_is_refused_by_name(old: bytes, new: bytes, message: str
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("at", [0x16E, 0x189, 0x1BB, 0x1D9, 0x21E, 0x231])
+def test_padding_must_be_zero(at: int) -> None:
+    data = bytearray(_documented_example())
+    assert data[at] == 0
+    data[at] = 1
+    with pytest.raises(CheckpointCorruptError, match="padding that is not zero"):
+        segment_format.read_segment(_with_right_crcs(data), "a.seg")
+
+
 def test_the_manifests_checksum_is_compared() -> None:
     data = _documented_example()
     whole = crc.crc32c(data)
