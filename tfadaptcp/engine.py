@@ -71,7 +71,7 @@ class Engine:
             discovery.create_slots(model, optimizer)
         self.optimizer = optimizer
         self.groups = discovery.find_groups(model, optimizer)
-        self.dense = dense.slices(discovery.find_dense(model, optimizer))
+        self.dense = dense.slices(discovery.find_dense(model, optimizer), optimizer)
         self.session = layout.new_run()
         self.decay = decay
         # The highest sequence a cut of these trackers has used, or a restore put there.

@@ -1,7 +1,7 @@
 """Dense state: the variables that are no tables, and the optimizer's settings that are no variables."""
 
 import dataclasses
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import tensorflow as tf
 
@@ -42,13 +42,17 @@ class DenseSlice:
             self.variable.assign(part)
 
 
-def slices(variables: List[tf.Variable]) -> List[DenseSlice]:
+def slices(variables: List[tf.Variable], optimizer: Any = None) -> List[DenseSlice]:
     """Describes variables as slices.
+
+    Those of the optimizer are named `<optimizer>/...`, whether they were made by its first step, which gives them that
+    scope, or before it, without.
 
     Raises:
         CheckpointMismatchError: two different variables of one name.
     """
     result = []
+    scope, scoped = _scope(optimizer)
     for variable in variables:
         info = getattr(variable, "_save_slice_info", None)
         if info is not None:
@@ -57,6 +61,8 @@ def slices(variables: List[tf.Variable]) -> List[DenseSlice]:
         else:
             shape = tuple(variable.shape.as_list())
             result.append(DenseSlice(variable, variable.name.split(":")[0], shape, (0,) * len(shape)))
+    result = [dataclasses.replace(item, name=scope + item.name)
+              if id(item.variable) in scoped and not item.name.startswith(scope) else item for item in result]
     seen: Dict[Tuple[str, Tuple[int, ...]], DenseSlice] = {}
     for item in result:
         other = seen.setdefault((item.name, item.offset), item)
@@ -90,6 +96,15 @@ def write_scalars(optimizer: Any, scalars: Dict[str, Any]) -> None:
     for name, value in scalars.items():
         if name in current and current[name] != value:
             setattr(optimizer, name, value)
+
+
+def _scope(optimizer: Any) -> Tuple[str, Set[int]]:
+    """Returns the scope of an optimizer's variables and their ids."""
+    if optimizer is None:
+        return "", set()
+    variables = optimizer.variables
+    name = getattr(optimizer, "_name", None) or getattr(optimizer, "name", "optimizer")
+    return name + "/", {id(variable) for variable in (variables() if callable(variables) else variables)}
 
 
 def _setting_names(optimizer: Any) -> List[str]:
