@@ -1,0 +1,1 @@
+"""Benchmarks: what tracking, saving and restoring cost beside plain TFRA."""
