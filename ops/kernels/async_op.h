@@ -21,7 +21,7 @@ class AsyncRequestOp : public tensorflow::AsyncOpKernel {
   void ComputeAsync(tensorflow::OpKernelContext* ctx,
                     DoneCallback done) override {
     Json request;
-    OP_REQUIRES_OK_ASYNC(ctx, ToTf(ParseRequest(ctx, "request", &request)),
+    OP_REQUIRES_OK_ASYNC(ctx, ToTensorFlow(ParseRequest(ctx, "request", &request)),
                          done);
     tensorflow::CancellationManager* cancellation =
         ctx->cancellation_manager();
@@ -39,7 +39,7 @@ class AsyncRequestOp : public tensorflow::AsyncOpKernel {
                  token, registered] {
       const Status status = Run(ctx, request);
       if (registered) cancellation->DeregisterCallback(token);
-      if (!status.ok()) ctx->SetStatus(ToTf(status));
+      if (!status.ok()) ctx->SetStatus(ToTensorFlow(status));
       done();
     }).detach();
   }

@@ -20,7 +20,7 @@ namespace {
 
 namespace tf = tensorflow;
 
-#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTf(expr))
+#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTensorFlow(expr))
 
 tf::Status LookupTable(tf::OpKernelContext* ctx, const tf::ResourceHandle& handle,
                        Group::Tables::value_type* table) {
@@ -78,7 +78,7 @@ class SeedTableOp : public tf::OpKernel {
             status = Status::FailedPrecondition("the table is not attached");
             return;
           }
-          status = FromTf(table->ExportValues(ctx));
+          status = FromTensorFlow(table->ExportValues(ctx));
           if (status.ok()) status = entry->group->Seed(*ctx->mutable_output(0));
         }));
     ADAPTCP_OP_OK(ctx, status);
@@ -128,7 +128,7 @@ class SaveOp : public AsyncRequestOp {
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
     tf::OpInputList inputs;
     if (tf::Status s = ctx->input_list("dense", &inputs); !s.ok()) {
-      return FromTf(s);
+      return FromTensorFlow(s);
     }
     const std::vector<tf::Tensor> dense(inputs.begin(), inputs.end());
     ADAPTCP_RETURN_IF_ERROR(Registry::Get().CheckGeneration(
@@ -137,7 +137,7 @@ class SaveOp : public AsyncRequestOp {
     ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
     Json reply;
     ADAPTCP_RETURN_IF_ERROR(session->Save(request, dense, &reply));
-    return FromTf(SetReply(ctx, 0, reply.dump()));
+    return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
   }
 
   // The coordinator has stopped waiting: nobody will commit this.

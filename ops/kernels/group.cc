@@ -152,7 +152,7 @@ class GroupOf final : public Group {
       const tf::Tensor no_values(table->value_dtype(), shape);
       // Import is clear, then insert.
       ADAPTCP_RETURN_IF_ERROR(
-          FromTf(table->ImportValues(ctx, no_keys, no_values)));
+          FromTensorFlow(table->ImportValues(ctx, no_keys, no_values)));
     }
     return tracker_.Reset(next_sequence, base_sequence);
   }
@@ -192,9 +192,9 @@ class GroupOf final : public Group {
       if (take.empty()) continue;
       if (take.size() == n) {
         ADAPTCP_RETURN_IF_ERROR(
-            FromTf(tables_[t]->Insert(ctx, rows.keys, rows.values[t])));
+            FromTensorFlow(tables_[t]->Insert(ctx, rows.keys, rows.values[t])));
       } else {
-        ADAPTCP_RETURN_IF_ERROR(FromTf(
+        ADAPTCP_RETURN_IF_ERROR(FromTensorFlow(
             tables_[t]->Insert(ctx, GatherKeys(rows.keys, take),
                                GatherRows(rows.values[t], take))));
       }

@@ -22,7 +22,7 @@ namespace {
 
 namespace tf = tensorflow;
 
-#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTf(expr))
+#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTensorFlow(expr))
 
 Status FindSession(const Json& request, std::shared_ptr<Session>* session) {
   return Registry::Get().FindSession(request.value("session", ""), session);
@@ -90,7 +90,7 @@ class RestoreSegmentsOp : public AsyncRequestOp {
           Apply(&context, *session, *opened.second, objects[i].first));
       bytes += objects[i].second.value("bytes", uint64_t{0});
     }
-    return FromTf(SetReply(ctx, 0, Json{{"bytes", bytes}}.dump()));
+    return FromTensorFlow(SetReply(ctx, 0, Json{{"bytes", bytes}}.dump()));
   }
 
  private:
@@ -160,7 +160,7 @@ class OpenSegmentOp : public AsyncRequestOp {
       blocks[group.name] = segment->BlocksOf(group.name).size();
     }
     OpenSegments::Get().Put(request.value("name", ""), std::move(segment));
-    return FromTf(SetReply(ctx, 0, Json{{"blocks", blocks}}.dump()));
+    return FromTensorFlow(SetReply(ctx, 0, Json{{"blocks", blocks}}.dump()));
   }
 };
 
@@ -319,7 +319,7 @@ class ReadDenseOp : public AsyncRequestOp {
     }
     tf::Tensor*& output = (*outputs)[i];
     if (output == nullptr) {
-      ADAPTCP_RETURN_IF_ERROR(FromTf(ctx->allocate_output(i, shape, &output)));
+      ADAPTCP_RETURN_IF_ERROR(FromTensorFlow(ctx->allocate_output(i, shape, &output)));
       (*missing)[i] = output->NumElements();
     }
     if (output->shape() != shape) {

@@ -47,7 +47,7 @@ Status Find(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table,
   tf::TensorShape shape({keys.NumElements()});
   shape.AppendShape(table->value_shape());
   *values = tf::Tensor(table->value_dtype(), shape);
-  return FromTf(table->Find(ctx, keys, values, marker));
+  return FromTensorFlow(table->Find(ctx, keys, values, marker));
 }
 
 }  // namespace

@@ -326,7 +326,7 @@ Status Registry::FindSession(const std::string& name,
   std::lock_guard<std::mutex> lock(mu_);
   const auto it = sessions_.find(name);
   if (it == sessions_.end()) {
-    return Status::NotFound(
+    return Status::FailedPrecondition(
         "this process (" + Incarnation() + ") has no session " + name +
         ": it was restarted, or a newer manager took its tables over");
   }

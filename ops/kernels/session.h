@@ -81,7 +81,7 @@ class Registry {
   Status Attach(const Json& request, Group::Tables tables, Json* reply);
   Status Detach(const std::string& session);
 
-  // NotFound, naming the session and saying what to do, if there is none.
+  // FailedPrecondition, naming the session, if there is none.
   Status FindSession(const std::string& name,
                      std::shared_ptr<Session>* session) const;
 

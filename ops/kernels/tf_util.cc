@@ -8,39 +8,6 @@ namespace adaptcp {
 
 namespace tf = tensorflow;
 
-tf::Status ToTf(const Status& status) {
-  const std::string& text = status.message();
-  switch (status.code()) {
-    case Status::Code::kOk: return tf::OkStatus();
-    case Status::Code::kInvalidArgument: return tf::errors::InvalidArgument(text);
-    case Status::Code::kNotFound: return tf::errors::NotFound(text);
-    case Status::Code::kDataLoss: return tf::errors::DataLoss(text);
-    case Status::Code::kFailedPrecondition:
-      return tf::errors::FailedPrecondition(text);
-    case Status::Code::kResourceExhausted:
-      return tf::errors::ResourceExhausted(text);
-    case Status::Code::kDeadlineExceeded:
-      return tf::errors::DeadlineExceeded(text);
-    case Status::Code::kCancelled: return tf::errors::Aborted(text);
-    // Not Unavailable: the coordinator would take it for a dead server.
-    case Status::Code::kUnavailable: return tf::errors::Aborted(text);
-    case Status::Code::kInternal: return tf::errors::Internal(text);
-    case Status::Code::kUnimplemented: return tf::errors::Unimplemented(text);
-  }
-  return tf::errors::Internal(text);
-}
-
-Status FromTf(const tf::Status& status) {
-  if (status.ok()) return Status::Ok();
-  const std::string text(status.message());
-  if (tf::errors::IsNotFound(status)) return Status::NotFound(text);
-  if (tf::errors::IsDataLoss(status)) return Status::DataLoss(text);
-  if (tf::errors::IsInvalidArgument(status)) {
-    return Status::InvalidArgument(text);
-  }
-  return Status::Internal(text);
-}
-
 Status ToFileType(tf::DataType dtype, DType* out) {
   // Files use TensorFlow's numbers.
   *out = static_cast<DType>(static_cast<int>(dtype));
@@ -60,7 +27,7 @@ Status ParseJson(const std::string& text, Json* out) {
 
 Status ParseRequest(tf::OpKernelContext* ctx, const char* name, Json* request) {
   const tf::Tensor* input = nullptr;
-  if (tf::Status s = ctx->input(name, &input); !s.ok()) return FromTf(s);
+  if (tf::Status s = ctx->input(name, &input); !s.ok()) return FromTensorFlow(s);
   if (!tf::TensorShapeUtils::IsScalar(input->shape())) {
     return Status::InvalidArgument(std::string(name) + " must be a scalar");
   }

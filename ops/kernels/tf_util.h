@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ops/format/enums.h"
+#include "ops/io/tf_status.h"
 #include "ops/util/status.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -16,9 +17,6 @@
 namespace adaptcp {
 
 using Json = nlohmann::json;
-
-tensorflow::Status ToTf(const Status& status);
-Status FromTf(const tensorflow::Status& status);
 
 // The element type as files name it; InvalidArgument if files cannot hold it.
 Status ToFileType(tensorflow::DataType dtype, DType* out);

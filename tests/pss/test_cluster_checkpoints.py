@@ -1,0 +1,91 @@
+"""Checkpoints of real clusters: every cut restores, on as many parameter servers or on others, equal to its copy."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.jobs import run_job
+
+JOBS = "tests.support.cluster_jobs"
+
+
+def run(job: str, checkpoints, oracle: Path, timeout: float = 280):
+    oracle.mkdir(parents=True, exist_ok=True)
+    return run_job(JOBS, job, timeout, {"CHECKPOINTS": str(checkpoints), "ORACLE": str(oracle)})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Directories written by 1, 2 and 3 parameter servers under three policies, with a copy of each cut."""
+    root = tmp_path_factory.mktemp("trained")
+    infos = {n: run(f"train_on_{n}_ps", root / f"ps{n}", root / "oracle" / f"ps{n}") for n in (1, 2, 3)}
+    return root, infos
+
+
+def test_checkpoints_tell_of_the_cut(trained):
+    _, infos = trained
+    for heads in infos.values():
+        assert [head["step"] for head in heads] == [40, 80, 120, 160, 200, 240]
+        assert [(head["epoch"], head["batch"]) for head in heads] == [
+            (0, 40), (0, 80), (1, 0), (1, 40), (1, 80), (2, 0)]
+
+
+def test_hot_and_cold_files_exist(trained):
+    _, infos = trained
+    kinds = {kind for head in infos[2] for kind, rows in head["rows"].items() if any(rows.values())}
+    assert kinds == {"base", "increment", "differential"}
+    assert all("differential" not in head["rows"] for head in infos[1])
+    assert all("increment" not in head["rows"] for head in infos[3])
+
+
+@pytest.mark.parametrize("num_ps", [1, 2, 3])
+def test_every_cut_restores_on_any_number_of_ps(trained, num_ps):
+    root, infos = trained
+    directories = ":".join(str(root / f"ps{n}") for n in (1, 2, 3))
+    wrong = run(f"restore_on_{num_ps}_ps", directories, root / "oracle")
+    assert len(wrong) == sum(len(heads) for heads in infos.values())
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_a_lazy_model_is_restored_before_its_first_step(trained):
+    root, _ = trained
+    found = run("restore_before_the_first_step_of_a_lazy_model", root / "ps2", root / "oracle")
+    assert found["was_built"] is False
+    assert found["wrong"] == []
+    assert found["iterations"] == found["restored_step"] + 1
+
+
+def test_new_style_adam(tmp_path):
+    heads = run("train_with_new_style_adam", tmp_path / "new", tmp_path / "oracle" / "new")
+    wrong = run("restore_new_style_adam", tmp_path / "new", tmp_path / "oracle")
+    assert len(wrong) == len(heads) == 6
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_custom_coordinator_loop(tmp_path):
+    found = run("custom_loop", tmp_path / "checkpoints", tmp_path / "oracle")
+    assert found["steps"] == [60, 150, 240, 330]
+    assert len(found["wrong"]) == 4 and not any(found["wrong"].values())
+
+
+def test_a_restarted_ps_blocks_saves(tmp_path):
+    found = run("restarted_ps_blocks_saves", tmp_path / "checkpoints", tmp_path / "oracle")
+    assert found["error"] and "ps" in found["error"], found
+    assert found["heads"] == [found["before"]]
+
+
+def test_a_second_coordinator_inherits_no_rows_and_restores(tmp_path):
+    found = run("coordinators_one_after_another", tmp_path / "checkpoints", tmp_path / "oracle")
+    assert found["sizes"] == [0, 0]
+    assert found["wrong"] == []
+    assert found["generation"] == 2
+    assert found["step"] == found["restored"] + 40
+
+
+def test_a_ps_is_killed_and_all_is_restored_on_three(tmp_path):
+    found = run("killed_ps_then_restore", tmp_path / "checkpoints", tmp_path / "oracle" / "checkpoints")
+    assert found["error"]
+    assert len(os.listdir(tmp_path / "oracle" / "checkpoints")) >= 3
+    wrong = run("restore_on_3_ps", tmp_path / "checkpoints", tmp_path / "oracle")
+    assert wrong and not any(wrong.values())

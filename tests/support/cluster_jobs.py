@@ -1,0 +1,315 @@
+"""Checkpointed jobs under ``ParameterServerStrategy``, each for a process of its own (`run_job`).
+
+Directories come in the environment: CHECKPOINTS, and ORACLE for the full copies of every cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import tfadaptcp
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_recommenders_addons.dynamic_embedding as de
+
+from tests.support import embedding_model as em
+from tfadaptcp import policies
+from tfadaptcp.manager import ENGINE
+from tfadaptcp.testing import LocalCluster
+
+CHECKPOINTS = os.environ.get("CHECKPOINTS", "")
+ORACLE = Path(os.environ.get("ORACLE", "."))
+# Hot and cold files, and a second base, within a few checkpoints.
+ADAPTIVE = policies.Adaptive(first_period=4, max_restore_factor=8.0)
+
+
+def full_copy(model) -> dict[str, np.ndarray]:
+    """Every table, sorted by key, and every dense variable. For use while nobody trains."""
+    engine = getattr(model, ENGINE)
+    copy = {}
+    for group in engine.groups:
+        for table in group.tables:
+            keys, values = (part.numpy() for part in table.variable.export())
+            order = np.argsort(keys)
+            copy[f"{table.name} keys"] = keys[order]
+            copy[f"{table.name} values"] = values[order]
+    for item in engine.dense:
+        copy[f"dense {item.name} {item.offset}"] = item.variable.numpy()
+    return copy
+
+
+def differences(expected, found) -> list[str]:
+    """Names of what is not equal, bit for bit."""
+    names = set(expected) ^ set(found)
+    for name in set(expected) & set(found):
+        a, b = np.asarray(expected[name]), np.asarray(found[name])
+        if a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes():
+            names.add(name)
+    return sorted(names)
+
+
+class CopyEachCut(tf.keras.callbacks.Callback):
+    """Stores a full copy beside each checkpoint. Steps wait while it copies: none is scheduled."""
+
+    def __init__(self, checkpoints: tfadaptcp.AdaptCPCallback):
+        super().__init__()
+        self._supports_tf_logs = True
+        self._checkpoints = checkpoints
+        self._seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        manager = self._checkpoints.manager
+        if manager.stats()["saves"] > self._seen:
+            self._seen = manager.stats()["saves"]
+            info = manager.wait()
+            np.savez(ORACLE / info.name, **full_copy(self.model))
+
+
+def two_tables(num_ps: int, optimizer, bp_v2: bool = False) -> tf.keras.Model:
+    layers = [em.embedding("user", em.ps_devices(num_ps), bp_v2=bp_v2),
+              em.embedding("item", em.ps_devices(num_ps), bp_v2=bp_v2)]
+    model = em.functional_model(layers)
+    model.compile(optimizer, "mse")
+    return model
+
+
+def adam() -> object:
+    return em.adam(0.01)
+
+
+def train(num_workers: int, num_ps: int, policy, optimizer=adam, **kwargs):
+    """Trains and saves at each 40th batch; returns what the checkpoints say of themselves."""
+    with LocalCluster(num_workers, num_ps) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(num_ps, optimizer(), **kwargs)
+        checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 40, policy, max_to_keep=100, on_failure="stop",
+                                                save_at_end=False)
+        model.fit(em.batches(), steps_per_epoch=120, epochs=2, verbose=0,
+                  callbacks=[checkpoints, CopyEachCut(checkpoints)])
+        return [{"name": info.name, "step": info.step, "epoch": info.epoch, "batch": info.batch, "rows": info.rows}
+                for info in checkpoints.manager.checkpoints]
+
+
+def train_on_1_ps():
+    return train(1, 1, "incremental")
+
+
+def train_on_2_ps():
+    return train(2, 2, ADAPTIVE)
+
+
+def train_on_3_ps():
+    return train(2, 3, "differential")
+
+
+def train_with_new_style_adam():
+    return train(2, 2, ADAPTIVE, lambda: de.DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(0.01)))
+
+
+def train_with_accumulated_updates():
+    return train(2, 2, ADAPTIVE, lambda: em.adam(0.01, bp_v2=True), bp_v2=True)
+
+
+def restore_all(num_ps: int, optimizer=adam, **kwargs):
+    """Restores every checkpoint of every directory named, and compares it with its copy."""
+    found = {}
+    with LocalCluster(1, num_ps) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(num_ps, optimizer(), **kwargs)
+        for directory in CHECKPOINTS.split(":"):
+            for copy in sorted(ORACLE.glob(Path(directory).name + "/*.npz")):
+                model.load_adaptcp(directory, copy.stem)
+                found[str(copy)] = differences(np.load(copy), full_copy(model))
+        model.fit(em.batches(), steps_per_epoch=5, verbose=0)  # it can train
+        return found
+
+
+def restore_on_1_ps():
+    return restore_all(1)
+
+
+def restore_on_2_ps():
+    return restore_all(2)
+
+
+def restore_on_3_ps():
+    return restore_all(3)
+
+
+def restore_new_style_adam():
+    return restore_all(2, lambda: de.DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(0.01)))
+
+
+def custom_loop():
+    """A ClusterCoordinator loop with a manager: cuts between schedules, saves written while steps run."""
+    with LocalCluster(2, 2) as cluster:
+        strategy, coordinator = cluster.strategy(), cluster.coordinator()
+        with strategy.scope():
+            model = two_tables(2, adam())
+        manager = tfadaptcp.CheckpointManager(model, CHECKPOINTS, ADAPTIVE, max_to_keep=100)
+        data = iter(coordinator.create_per_worker_dataset(lambda: em.batches()))
+
+        @tf.function
+        def step(iterator):
+            def replica(ids, labels):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(model(ids, training=True) - labels))
+                gradients = tape.gradient(loss, model.trainable_variables)
+                model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+            strategy.run(replica, args=next(iterator))
+
+        steps = []
+        for _ in range(4):
+            for _ in range(60):
+                coordinator.schedule(step, args=(data,))
+            info = manager.save()  # the cut: all that was scheduled is in
+            steps.append(info.step)
+            np.savez(ORACLE / info.name, **full_copy(model))
+            for _ in range(30):  # while it is being written
+                coordinator.schedule(step, args=(data,))
+            manager.wait()
+        coordinator.join()
+        wrong = {}
+        for copy in sorted(ORACLE.glob("*.npz")):
+            model.load_adaptcp(CHECKPOINTS, copy.stem)
+            wrong[copy.stem] = differences(np.load(copy), full_copy(model))
+        return {"steps": steps, "wrong": wrong, "stats": manager.stats()}
+
+
+class LazyModel(tf.keras.Model):
+    """Makes its variables while its first step is traced."""
+
+    def __init__(self, num_ps):
+        super().__init__()
+        self._layers_of = [em.embedding(name, em.ps_devices(num_ps)) for name in ("user", "item")]
+        self._out = tf.keras.layers.Dense(1, name="dense")
+
+    def call(self, ids):
+        rows = [tf.reshape(layer(ids), [-1, em.COLUMNS * em.DIM]) for layer in self._layers_of]
+        return self._out(tf.concat(rows, 1))
+
+
+def restore_before_the_first_step_of_a_lazy_model():
+    """At learning rate 0 the rows that were restored before the first step stay; others come to be."""
+    with LocalCluster(2, 2) as cluster:
+        with cluster.strategy().scope():
+            model = LazyModel(2)
+            model.compile(em.adam(0.0), "mse")
+        callback = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 1000, restore=True, save_at_end=False)
+        was_built = model.built
+        # Other ids than those of the checkpoint would be of no use: the streams are the same.
+        model.optimizer.learning_rate = 0.0
+        model.fit(em.batches(), steps_per_epoch=1, verbose=0, callbacks=[callback])
+        name = callback.report.checkpoint
+        expected = np.load(next(ORACLE.glob(f"*/{name}.npz")))
+        rows = full_copy(model)
+        wrong = [table for table in ("user-parameter", "item-parameter")
+                 if not _holds_rows_of(rows, expected, table)]
+        return {"was_built": was_built, "wrong": wrong, "iterations": int(model.optimizer.iterations),
+                "restored_step": callback.report.step}
+
+
+def _holds_rows_of(found, expected, table) -> bool:
+    rows = dict(zip(found[f"{table} keys"].tolist(), found[f"{table} values"].tolist()))
+    return all(rows.get(key) == value for key, value in zip(expected[f"{table} keys"].tolist(),
+                                                            expected[f"{table} values"].tolist()))
+
+
+def restarted_ps_blocks_saves():
+    """A ps that comes back empty: the save names it, and commits nothing."""
+    with LocalCluster(1, 2) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(2, adam())
+        manager = tfadaptcp.CheckpointManager(model, CHECKPOINTS)
+        model.fit(em.batches(), steps_per_epoch=5, verbose=0)
+        manager.save()
+        before = manager.wait().name
+        cluster.kill("ps", 1)
+        cluster.restart("ps", 1)
+        try:
+            manager.save()
+            manager.wait()
+            error = ""
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        return {"error": error, "before": before, "heads": [info.name for info in manager.checkpoints]}
+
+
+def _strategy_of(spec: dict):
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(spec), rpc_layer="grpc")
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
+def coordinator_that_dies():
+    """Trains on servers that outlive it, until it is killed."""
+    with _strategy_of(json.loads(os.environ["CLUSTER"])).scope():
+        model = two_tables(2, adam())
+    checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 40, max_to_keep=100)
+
+    class Die(tf.keras.callbacks.Callback):
+        _supports_tf_logs = True
+
+        def on_train_batch_end(self, batch, logs=None):
+            if checkpoints.manager.stats()["committed"] >= 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    model.fit(em.batches(), steps_per_epoch=4000, verbose=0, callbacks=[checkpoints, CopyEachCut(checkpoints), Die()])
+
+
+def second_coordinator():
+    """Comes after it to the same servers: an empty model, that restores what was saved."""
+    with _strategy_of(json.loads(os.environ["CLUSTER"])).scope():
+        model = two_tables(2, adam())
+    layers = [layer for layer in model.layers if hasattr(layer, "params")]
+    sizes = [int(layer.params.size()) for layer in layers]
+    report = model.load_adaptcp(CHECKPOINTS)
+    wrong = differences(np.load(ORACLE / (report.checkpoint + ".npz")), full_copy(model))
+    checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 20, on_failure="stop")
+    model.fit(em.batches(seed=3), steps_per_epoch=40, verbose=0, callbacks=[checkpoints])
+    return {"sizes": sizes, "wrong": wrong, "generation": checkpoints.manager.checkpoints[-1].generation,
+            "step": checkpoints.manager.checkpoints[-1].step, "restored": report.step}
+
+
+def coordinators_one_after_another():
+    with LocalCluster(1, 2) as cluster:
+        env = {**os.environ, "CLUSTER": json.dumps(cluster.cluster_spec)}
+        results = []
+        for job in ("coordinator_that_dies", "second_coordinator"):
+            done = subprocess.run([sys.executable, "-m", "tests.support.jobs", __name__, job], env=env,
+                                  capture_output=True, text=True, timeout=150, check=False)
+            results.append(done)
+        killed, second = results
+        assert killed.returncode == -signal.SIGKILL, killed.stdout[-3000:] + killed.stderr[-3000:]
+        assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-3000:]
+        return json.loads(second.stdout.split("JOB RESULT ")[-1].splitlines()[0])
+
+
+def killed_ps_then_restore():
+    """A ps is killed in mid-training: fit raises, and what was committed last is whole."""
+    with LocalCluster(2, 2) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(2, adam())
+        checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 40, ADAPTIVE, max_to_keep=100)
+
+        class Kill(tf.keras.callbacks.Callback):
+            _supports_tf_logs = True
+
+            def on_train_batch_end(self, batch, logs=None):
+                if batch == 150:
+                    cluster.kill("ps", 1)
+
+        start = time.monotonic()
+        try:
+            model.fit(em.batches(), steps_per_epoch=4000, verbose=0,
+                      callbacks=[checkpoints, CopyEachCut(checkpoints), Kill()])
+            error = ""
+        except Exception as raised:
+            error = type(raised).__name__
+        return {"error": error, "seconds": time.monotonic() - start}
