@@ -14,7 +14,7 @@ from pathlib import Path
 from tools import cxx, native
 
 # Code in these folders includes no TensorFlow header, so that sanitizers see all of it.
-PACKAGES = ("util", "tracker", "format")
+PACKAGES = ("util", "tracker", "format", "io/local")
 FLAVOURS = {
     "plain": ["-O2", "-g1"],
     "tsan": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=thread"],
