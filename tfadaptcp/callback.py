@@ -79,10 +79,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._since_due = 0
-        if self.manager is not None and self.manager.engine.tracks(self.model, self.manager.engine.optimizer) \
-                and self.manager.model is self.model:
-            return
         if self.manager is not None:
+            if self.manager.serves(self.model):
+                return
             self.manager.close()
             self.manager = None
         if self.model.built:

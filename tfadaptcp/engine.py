@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -22,6 +23,8 @@ from tfadaptcp.errors import DeadlineError, UnbuiltModelError
 
 _log = logging.getLogger("tfadaptcp")
 _LOCAL = "/job:localhost"
+# How long a host may take to answer, where nothing else is said.
+CALL_SECONDS = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +69,6 @@ class Engine:
         if not model.built:
             raise UnbuiltModelError(
                 f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or build it, first.")
-        # The layers of a model that are not trained need no slots.
         if optimizer is not None:
             discovery.create_slots(model, optimizer)
         self.optimizer = optimizer
@@ -79,8 +81,6 @@ class Engine:
         self._position: Optional[Tuple[str, manifest.Manifest]] = None
         self.hosts = _hosts(self.groups, self.dense)
         self._ops = _ops.lib()
-        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(2, 2 * len(self.hosts)),
-                                                           thread_name_prefix="tfadaptcp")
         self.incarnations = {str(host.index): json.loads(self._text(host, self._ops.adaptcp_info))["incarnation"]
                              for host in self.hosts}
         self._attach()
@@ -165,7 +165,6 @@ class Engine:
         """Stops tracking, on every host that still answers."""
         with contextlib.suppress(Exception):
             self.on_all(lambda host: self._text(host, self._ops.adaptcp_detach, self.session), timeout_seconds=30)
-        self._pool.shutdown(wait=False)
 
     # ------------------------------------------------------------- calls
 
@@ -185,7 +184,7 @@ class Engine:
         with _on(host):
             return self._ops.adaptcp_read_dense(request, Tdense=dtypes)
 
-    def on_all(self, function: Callable[[Host], Any], timeout_seconds: Optional[float] = None) -> Dict[int, Any]:
+    def on_all(self, function: Callable[[Host], Any], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Any]:
         """Calls `function` for each host in parallel; returns the results, or raises the first error after all ended.
 
         Raises:
@@ -193,15 +192,17 @@ class Engine:
         """
         return self.parallel({host.index: (lambda host=host: function(host)) for host in self.hosts}, timeout_seconds)
 
-    def parallel(self, calls: Dict[Any, Callable[[], Any]], timeout_seconds: Optional[float] = None) -> Dict[Any, Any]:
-        """Runs calls in the threads of this engine; see `on_all`."""
-        futures = {key: self._pool.submit(_with_own_executor, call) for key, call in calls.items()}
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        late = [key for key, future in futures.items() if not _ended(future, deadline)]
+    def parallel(self, calls: Dict[int, Callable[[], Any]], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Any]:
+        """Runs calls, by the index of the host they go to, each in a thread of its own; see `on_all`."""
+        results: Dict[int, concurrent.futures.Future] = {key: concurrent.futures.Future() for key in calls}
+        for key, call in calls.items():
+            # Daemons, not a pool: one that hangs neither blocks later calls nor the end of the interpreter.
+            threading.Thread(target=_run, args=(call, results[key]), name=f"tfadaptcp-ps{key}", daemon=True).start()
+        late = concurrent.futures.wait(results.values(), timeout_seconds).not_done
         if late:
-            names = ", ".join(f"ps {key}" for key in late)
+            names = ", ".join(f"ps {key}" for key, result in results.items() if result in late)
             raise DeadlineError(f"No answer after {timeout_seconds:g} s from {names}")
-        return {key: future.result() for key, future in futures.items()}
+        return {key: result.result() for key, result in results.items()}
 
     def _text(self, host: Host, op: Callable, *inputs: Any) -> Optional[bytes]:
         with _on(host):
@@ -210,6 +211,8 @@ class Engine:
 
     def _attach(self) -> None:
         for host in self.hosts:
+            if not host.shards:  # dense variables alone
+                self._text(host, self._ops.adaptcp_attach_group, [], json.dumps({"session": self.session}))
             for shard in host.shards:
                 group = shard.group
                 request = {"session": self.session, "group": group.name, "shard": shard.index,
@@ -256,14 +259,9 @@ def _on(host: Host):
     return tf.device(host.device)
 
 
-def _with_own_executor(call: Callable[[], Any]) -> Any:
-    with context.executor_scope(executor.new_executor(enable_async=False)):
-        return call()
-
-
-def _ended(future: concurrent.futures.Future, deadline: Optional[float]) -> bool:
+def _run(call: Callable[[], Any], result: concurrent.futures.Future) -> None:
     try:
-        future.exception(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    except concurrent.futures.TimeoutError:
-        return False
-    return True
+        with context.executor_scope(executor.new_executor(enable_async=False)):
+            result.set_result(call())
+    except BaseException as error:
+        result.set_exception(error)

@@ -88,13 +88,16 @@ class CheckpointManager:
         self._store = Store()
         self._store.check_supported(self._directory)
         self._model = model
-        self._engine = attach(model, optimizer, getattr(self._policy, "decay", 0.9))
+        self._optimizer = optimizer
+        self._engine = attach(model, optimizer, self._decay)
         self._store.check_writable(self._directory)
         self._claim: Optional[claims.Claim] = None
         self._sequence = 0
         self._last_committed = 0
         self._last_head: Optional[Manifest] = None
         self._pending: Optional[_Pending] = None
+        self._error: Optional[BaseException] = None  # of a checkpoint that failed, until somebody is told
+        self._fenced: Optional[FencedError] = None
         self._unknown: List[str] = []  # attempts that may exist: their data stays
         self._counters = {"saves": 0, "committed": 0, "skipped": 0, "failed": 0}
         self._last: Dict[str, Any] = {}
@@ -130,6 +133,8 @@ class CheckpointManager:
             raise ValueError(f"on_pending: Received: {on_pending!r}. Expected: one of {ON_PENDING}")
         if self._closed:
             raise RuntimeError("This CheckpointManager is closed.")
+        if self._fenced is not None:
+            raise self._fenced
         self._counters["saves"] += 1
         if self._pending is not None and self._pending.thread.is_alive():
             if on_pending == "skip":
@@ -158,16 +163,16 @@ class CheckpointManager:
         """
         if self._pending is not None and self._pending.thread is not None:
             self._pending.thread.join()
-        error = self._reap()
+        error = self.poll()
         if error is not None:
             raise error
         return None if self._last_head is None else CheckpointInfo.of(self._last_head)
 
     def poll(self) -> Optional[BaseException]:
         """Returns the error of a checkpoint that has failed since the last call of `poll` or `wait`, without waiting."""
-        if self._pending is None or self._pending.thread.is_alive():
-            return None
-        return self._reap()
+        self._reap()
+        error, self._error = self._error, None
+        return error
 
     @property
     def is_saving(self) -> bool:
@@ -181,7 +186,7 @@ class CheckpointManager:
         from tfadaptcp import restore
         if self._pending is not None:
             self._pending.thread.join()
-            self._reap()
+        self._reap()
         report = restore.restore(self._model, self._engine, self._directory, checkpoint, strict)
         # The next save claims the directory anew and goes on from what was restored.
         self._claim = None
@@ -198,10 +203,14 @@ class CheckpointManager:
         head = commit.latest(self._store, self._directory)
         return None if head is None else head.name
 
+    def serves(self, model: tf.keras.Model) -> bool:
+        """Whether this manager's checkpoints are those of `model` as it is now: with the optimizer it has now."""
+        return (not self._closed and model is self._model
+                and attach(model, self._optimizer, self._decay) is self._engine)
+
     @property
-    def model(self) -> tf.keras.Model:
-        """The model whose checkpoints these are."""
-        return self._model
+    def _decay(self) -> float:
+        return getattr(self._policy, "decay", 0.9)
 
     @property
     def engine(self) -> Engine:
@@ -227,7 +236,7 @@ class CheckpointManager:
             if pending.thread.is_alive():
                 _log.error("Giving up checkpoint %s: it was not written within %g s.", pending.draft.name,
                            self._options.timeout_seconds)
-            error = self._reap()
+            error = self.poll()
             if error is not None:
                 _log.error("The last checkpoint failed: %s", error)
 
@@ -237,13 +246,16 @@ class CheckpointManager:
         self._counters["skipped"] += 1
         _log.info("Skipping a checkpoint: %s.", why)
 
-    def _reap(self) -> Optional[BaseException]:
-        """Takes notice of the end of the pending checkpoint; returns its error."""
+    def _reap(self) -> None:
+        """Takes notice of the end of the pending checkpoint, if it has ended."""
         pending = self._pending
         if pending is None or pending.thread is None or pending.thread.is_alive():
-            return None
+            return
         self._pending = None
-        return pending.error
+        if pending.error is not None:
+            self._error = pending.error
+            if isinstance(pending.error, FencedError):
+                self._fenced = pending.error
 
     def _consistency(self) -> str:
         wanted = self._options.consistency
