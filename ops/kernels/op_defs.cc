@@ -136,11 +136,12 @@ REGISTER_OP("Adaptcp>AttachGroup")
     .Input("table_handles: num_tables * resource")
     .Input("request: string")
     .Output("reply: string")
-    .Attr("num_tables: int >= 1")
+    .Attr("num_tables: int >= 0")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
     .Doc("Puts the tables of one group shard (parameter first, then its "
-         "slots) under the tracker of a session. request: JSON {session, "
+         "slots) under the tracker of a session; without tables, opens the "
+         "session for dense tensors alone. request: JSON {session, "
          "group, shard, num_shards, key_dtype, tables: [{name, dtype, dim}], "
          "decay}. reply: JSON {sizes: rows each table holds now}; tables that "
          "hold rows must be seeded or cleared before the first cut.");

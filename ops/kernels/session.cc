@@ -265,8 +265,6 @@ const Registry::Entry* Registry::Find(
 
 Status Registry::Attach(const Json& request, Group::Tables tables,
                         Json* reply) {
-  GroupSpec spec;
-  ADAPTCP_RETURN_IF_ERROR(ParseGroup(request, &spec));
   const std::string name = request.value("session", "");
   if (name.empty()) return Status::InvalidArgument("attach names no session");
   std::shared_ptr<Session> session;
@@ -276,6 +274,9 @@ Status Registry::Attach(const Json& request, Group::Tables tables,
     if (slot == nullptr) slot = std::make_shared<Session>(name);
     session = slot;
   }
+  if (tables.empty()) return Status::Ok();
+  GroupSpec spec;
+  ADAPTCP_RETURN_IF_ERROR(ParseGroup(request, &spec));
   std::vector<const tf::lookup::LookupInterface*> addresses;
   for (const auto& table : tables) addresses.push_back(table.get());
   Status status;
