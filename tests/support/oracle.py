@@ -67,7 +67,7 @@ def take(model: tf.keras.Model) -> Copy:
             continue
         value = variable.numpy()
         # The scope that the optimizer's first step puts around its variables says nothing.
-        name = variable.name.removeprefix(f"{getattr(optimizer, '_name', '')}/")
+        name = variable.name.removeprefix(_scope_of(optimizer))
         assert name not in dense, f"two variables are named {name}"
         dense[name] = (str(value.dtype), tuple(value.shape), _bytes(value))
     return Copy(tables, dense, _scalars(optimizer))
@@ -124,6 +124,10 @@ def _rows(variable: Any) -> dict[Any, tuple[int, bytes]]:
             assert key not in rows, f"{variable.name}: key {key!r} is in two shards"
             rows[key] = (shard, _bytes(value))
     return rows
+
+
+def _scope_of(optimizer: Any) -> str:
+    return (getattr(optimizer, "_name", None) or getattr(optimizer, "name", "")) + "/"
 
 
 def _bytes(value: np.ndarray) -> bytes:
