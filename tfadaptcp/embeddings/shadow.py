@@ -213,16 +213,15 @@ def _capture(graph: func_graph.FuncGraph, scratch: _WorkerScratch, stock: tf.Ten
 def _capture_in_enclosing_function(
     self, closure, spec, key=None, default_value=None, placeholder=None
 ):
-    """``capture_call_time_value`` of the graphs of loop bodies and conditional branches.
+    """``capture_call_time_value`` of the graphs of conditional branches and loop bodies.
 
-    Such a graph is not called from Python, so nothing would ever feed a call-time capture in it.
-    The enclosing function makes the capture (it recurses if that is a loop itself), and this
-    graph takes the placeholder in as it takes any outer tensor. Loops come with
-    ``steps_per_execution > 1``.
+    Such a graph is not called from Python: nothing feeds a call-time capture in a branch (TF 2.16
+    knows to feed those of loop bodies). The enclosing function makes the capture, and this graph
+    takes the placeholder in as it takes any outer tensor.
     """
     if isinstance(key, _CaptureKey) and isinstance(self.outer_graph, func_graph.FuncGraph):
         outer = self.outer_graph
-        # Without this a placeholder made here could inherit conditions of the loop's call site.
+        # Without this the placeholder could inherit what the code around the branch depends on.
         with outer.control_dependencies(None), outer.device(None):
             return outer.capture_call_time_value(closure, spec, key, default_value, placeholder)
     return super(
