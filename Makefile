@@ -77,10 +77,10 @@ define run_pytest
 	@$(PY) -m pytest -n 2 -m "not serial$(1)" </dev/null
 endef
 
-test: system-deps build cpp-tests
+test: system-deps build data cpp-tests
 	$(call run_pytest, and not slow)
 
-test-all: system-deps build cpp-tests
+test-all: system-deps build data cpp-tests
 	$(call run_pytest)
 
 # ---- demo, benchmarks -------------------------------------------------------
