@@ -112,6 +112,8 @@ def run_job(source: Path, work: Path, num_ps: int, kill_at: int | None, batches:
         say("writing the ratings in the order of time")
         data.write_stream(source, stream)
     cluster = tfadaptcp.testing.LocalCluster(WORKERS, num_ps)
+    # The code that AutoGraph generates would stay behind when this process ends by os._exit.
+    tempfile.tempdir = str(work)
     say(f"{WORKERS} workers and {num_ps} parameter servers are up")
     strategy = cluster.strategy()
     with strategy.scope():
