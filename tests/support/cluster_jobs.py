@@ -27,7 +27,7 @@ from tfadaptcp.testing import LocalCluster
 CHECKPOINTS = os.environ.get("CHECKPOINTS", "")
 ORACLE = Path(os.environ.get("ORACLE", "."))
 # Hot and cold files, and a second base, within a few checkpoints.
-ADAPTIVE = policies.Adaptive(first_period=4, max_restore_factor=8.0)
+ADAPTIVE = policies.Adaptive(first_period=4, max_restore_factor=8.0, decay=0.5)
 
 
 def full_copy(model) -> dict[str, np.ndarray]:
