@@ -74,7 +74,7 @@ define run_pytest
 	@echo "==> tests that run alone"
 	@$(PY) -m pytest -m "serial$(1)" </dev/null || [ $$? = 5 ]
 	@echo "==> tests"
-	@$(PY) -m pytest -n 2 -m "not serial$(1)" </dev/null
+	@$(PY) -m pytest -n 2 --dist loadgroup -m "not serial$(1)" </dev/null
 endef
 
 test: system-deps build data cpp-tests
@@ -108,5 +108,5 @@ bazel: system-deps $(DEPS_STAMP)
 	ADAPTCP_PYTHON=$(abspath $(PY)) bazel test //ops/... --test_output=errors </dev/null
 
 clean:
-	rm -rf build dist *.egg-info tfadaptcp/_adaptcp_ops.so .pytest_cache .hypothesis $(VENV)/.installed-stamp
+	rm -rf build dist *.egg-info tfadaptcp/_adaptcp_ops.so tfadaptcp/_adaptcp_ops.json .pytest_cache .hypothesis $(VENV)/.installed-stamp
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

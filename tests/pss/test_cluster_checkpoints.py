@@ -8,6 +8,9 @@ import pytest
 from tests.support.jobs import run_job
 
 JOBS = "tests.support.cluster_jobs"
+# Tests of the directories that `trained` makes run in one process, so that it makes them once.
+of_trained = pytest.mark.xdist_group("trained")
+pytestmark = pytest.mark.timeout(900)
 
 
 def run(job: str, checkpoints, oracle: Path, timeout: float = 280):
@@ -23,6 +26,7 @@ def trained(tmp_path_factory):
     return root, infos
 
 
+@of_trained
 def test_checkpoints_tell_of_the_cut(trained):
     _, infos = trained
     for heads in infos.values():
@@ -31,6 +35,7 @@ def test_checkpoints_tell_of_the_cut(trained):
             (0, 40), (0, 80), (1, 0), (1, 40), (1, 80), (2, 0)]
 
 
+@of_trained
 def test_hot_and_cold_files_exist(trained):
     _, infos = trained
     kinds = {kind for head in infos[2] for kind, rows in head["rows"].items() if any(rows.values())}
@@ -39,6 +44,7 @@ def test_hot_and_cold_files_exist(trained):
     assert all("increment" not in head["rows"] for head in infos[3])
 
 
+@of_trained
 @pytest.mark.parametrize("num_ps", [1, 2, 3])
 def test_every_cut_restores_on_any_number_of_ps(trained, num_ps):
     root, infos = trained
@@ -48,6 +54,7 @@ def test_every_cut_restores_on_any_number_of_ps(trained, num_ps):
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
+@of_trained
 def test_a_lazy_model_is_restored_before_its_first_step(trained):
     root, _ = trained
     found = run("restore_before_the_first_step_of_a_lazy_model", root / "ps2", root / "oracle")
