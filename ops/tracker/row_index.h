@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <utility>
 
 #include "ops/tracker/key_hash.h"
@@ -18,6 +19,11 @@ namespace adaptcp {
 // growth by a quarter: sizes need not be powers of two, because a place is
 // hash * capacity / 2^32. That map keeps order, so growth copies sequentially.
 // The load is 65 to 81 % once grown: 30 to 37 bytes per int64 key.
+//
+// Every table multiplies hashes by a random number of its own first. Rows are
+// saved in the order of the table they were in; without it a restore would fill
+// a growing table from one end, in a single run of slots without a gap, and
+// every insertion would walk all of that run.
 //
 // The owner of the stripe locks; only Prefetch may be called without the lock.
 // Entry pointers are valid until the next insertion or erasure.
@@ -35,7 +41,7 @@ class RowIndex {
     const size_t capacity = array_.size();
     if (capacity == 0) return nullptr;
     Entry* slots = array_.data();
-    for (size_t i = Home(hash, capacity); slots[i].last_update != 0;) {
+    for (size_t i = HomeOf(hash, capacity); slots[i].last_update != 0;) {
       if (slots[i].key == key) return &slots[i];
       if (++i == capacity) i = 0;
     }
@@ -49,7 +55,7 @@ class RowIndex {
     for (;;) {
       if (capacity != 0) {
         Entry* slots = array_.data();
-        size_t i = Home(hash, capacity);
+        size_t i = HomeOf(hash, capacity);
         while (slots[i].last_update != 0) {
           if (slots[i].key == key) return &slots[i];
           if (++i == capacity) i = 0;
@@ -78,7 +84,7 @@ class RowIndex {
     for (size_t j = i;;) {
       if (++j == capacity) j = 0;
       if (slots[j].last_update == 0) break;
-      const size_t home = Home(HashKey(slots[j].key), capacity);
+      const size_t home = HomeOf(HashKey(slots[j].key), capacity);
       // Entry j may fill hole i unless its home lies (cyclically) in (i, j].
       const bool stays = i <= j ? (i < home && home <= j)
                                 : (i < home || home <= j);
@@ -94,6 +100,7 @@ class RowIndex {
 
   void Clear() {
     Publish(SlotArray<Entry>());
+    scramble_.store(NewScramble(), std::memory_order_relaxed);
     size_ = 0;
     heap_bytes_ = 0;
   }
@@ -115,13 +122,21 @@ class RowIndex {
     const uintptr_t slots = prefetch_slots_.load(std::memory_order_relaxed);
     const size_t capacity = prefetch_capacity_.load(std::memory_order_relaxed);
     __builtin_prefetch(reinterpret_cast<const void*>(
-                           slots + Home(hash, capacity) * sizeof(Entry)),
+                           slots + HomeOf(hash, capacity) * sizeof(Entry)),
                        1);
   }
 
  private:
-  static size_t Home(uint64_t hash, size_t capacity) {
-    return static_cast<size_t>((hash & 0xffffffffu) * capacity >> 32);
+  size_t HomeOf(uint64_t hash, size_t capacity) const {
+    const uint32_t scrambled = static_cast<uint32_t>(hash) *
+                               scramble_.load(std::memory_order_relaxed);
+    return static_cast<size_t>(uint64_t{scrambled} * capacity >> 32);
+  }
+
+  // Odd, so that no two hashes come to be one.
+  static uint32_t NewScramble() {
+    static std::atomic<uint64_t> next{std::random_device()()};
+    return static_cast<uint32_t>(MixBits(next.fetch_add(1))) | 1;
   }
 
   void Publish(SlotArray<Entry> array) {
@@ -138,7 +153,7 @@ class RowIndex {
     Entry* from = array_.data();
     for (size_t k = 0; k < array_.size(); ++k) {
       if (from[k].last_update == 0) continue;
-      size_t i = Home(HashKey(from[k].key), capacity);
+      size_t i = HomeOf(HashKey(from[k].key), capacity);
       while (to[i].last_update != 0) {
         if (++i == capacity) i = 0;
       }
@@ -153,6 +168,7 @@ class RowIndex {
   uint64_t growths_ = 0;
   std::atomic<uintptr_t> prefetch_slots_{0};
   std::atomic<size_t> prefetch_capacity_{0};
+  std::atomic<uint32_t> scramble_{NewScramble()};  // written under the lock
 };
 
 }  // namespace adaptcp

@@ -159,5 +159,43 @@ TEST(RowIndexKeysTest, GrowsThroughMappedMemory) {
   }
 }
 
+std::vector<int64_t> KeysInOrder(RowIndex<int64_t>* index) {
+  std::vector<int64_t> keys;
+  for (size_t i = 0; i < index->capacity(); ++i) {
+    if (index->slot(i)->last_update != 0) keys.push_back(index->slot(i)->key);
+  }
+  return keys;
+}
+
+// A restore inserts rows in the order that another table, or this one before it
+// was cleared, had them in. If the orders were alike they would pile up at one
+// end of a table that is still small.
+TEST(RowIndexKeysTest, OrdersOfTwoTablesAreUnrelated) {
+  constexpr size_t kKeys = 10000;
+  RowIndex<int64_t> first, second;
+  const auto fill = [&](RowIndex<int64_t>* index) {
+    for (size_t key = 0; key < kKeys; ++key) {
+      index->FindOrInsert(key, HashKey(static_cast<int64_t>(key)))
+          ->last_update = 1;
+    }
+    return KeysInOrder(index);
+  };
+  const std::vector<int64_t> order = fill(&first);
+  const auto steps_forward = [&](const std::vector<int64_t>& other) {
+    std::vector<size_t> place(kKeys);
+    for (size_t i = 0; i < kKeys; ++i) place[other[i]] = i;
+    size_t forward = 0;
+    for (size_t i = 1; i < kKeys; ++i) {
+      forward += place[order[i]] > place[order[i - 1]];
+    }
+    return static_cast<double>(forward) / (kKeys - 1);
+  };
+  ASSERT_EQ(order.size(), kKeys);
+  EXPECT_EQ(steps_forward(order), 1);
+  EXPECT_NEAR(steps_forward(fill(&second)), 0.5, 0.1);
+  first.Clear();
+  EXPECT_NEAR(steps_forward(fill(&first)), 0.5, 0.1);
+}
+
 }  // namespace
 }  // namespace adaptcp
