@@ -98,6 +98,7 @@ class CheckpointManager:
         self._pending: Optional[_Pending] = None
         self._error: Optional[BaseException] = None  # of a checkpoint that failed, until somebody is told
         self._fenced: Optional[FencedError] = None
+        self._error: Optional[BaseException] = None  # of a checkpoint, told to nobody yet
         self._unknown: List[str] = []  # attempts that may exist: their data stays
         self._counters = {"saves": 0, "committed": 0, "skipped": 0, "failed": 0}
         self._last: Dict[str, Any] = {}
@@ -287,7 +288,8 @@ class CheckpointManager:
         # None: nothing was saved to this directory yet, or another manager of the model has saved elsewhere since.
         head = self._engine.position_in(self._directory)
         stats = chain.policy_stats(head)
-        is_base = head is None or self._policy.base_due(stats)
+        groups = self._engine.group_specs()
+        is_base = head is None or chain.needs_base(head, groups) or self._policy.base_due(stats)
         threshold = self._policy.hot_threshold(stats)
         self._sequence = max(self._sequence, self._engine.last_sequence + 1)
         name = layout.head_name(self._claim.generation, self._sequence, self._claim.run)
@@ -328,7 +330,7 @@ class CheckpointManager:
             policy={"name": self._policy.name, "threshold": min(threshold, 2.0)}, step=step, epoch=epoch,
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence,
-            groups=self._engine.group_specs(), dense=self._engine.dense_specs(), table_rows=table_rows,
+            groups=groups, dense=self._engine.dense_specs(), table_rows=table_rows,
             incarnations=self._engine.incarnations, scalars=scalars)
         if self._step_of_last_cut:
             self._last_interval = step - self._step_of_last_cut
@@ -392,7 +394,8 @@ class CheckpointManager:
                           bytes=bytes_by_kind)
         return dataclasses.replace(
             draft, objects=objects, rows=sum_rows(objects),
-            stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence), "captured": captured,
+            stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence,
+                                       draft.groups), "captured": captured,
                    "bytes": bytes_by_kind})
 
 

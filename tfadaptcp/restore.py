@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import tensorflow as tf
 
 from tfadaptcp import _ops, manager, routing
-from tfadaptcp.checkpoint import commit
+from tfadaptcp.checkpoint import chain, commit
 from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest, ObjectRef
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.embeddings import dense
@@ -200,7 +200,7 @@ def object_request(directory: str, ref: ObjectRef) -> Dict[str, Any]:
 def _same_sharding(engine: Engine, head: Manifest) -> bool:
     """Whether every host may simply read what the ps of the same index wrote."""
     # A custom function may place keys otherwise than it did, under the same name.
-    return engine.group_specs() == head.groups and not any(
+    return engine.group_specs() == head.groups and not chain.is_mixed(head) and not any(
         group.partition.startswith("custom:") for group in head.groups)
 
 

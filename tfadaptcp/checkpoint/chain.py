@@ -2,11 +2,12 @@
 
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
+from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest, ObjectRef
 from tfadaptcp.policies.base import PolicyStats
 
 # Where a manifest keeps what the objects of a head no longer show: the differentials of older heads are not among them.
 _KEY = "chain"
+_MIXED = "mixed_shards"
 
 
 def next_objects(parent: Optional[Manifest], is_base: bool, written: Iterable[ObjectRef]) -> Tuple[ObjectRef, ...]:
@@ -21,6 +22,17 @@ def next_objects(parent: Optional[Manifest], is_base: bool, written: Iterable[Ob
     return tuple(sorted([*kept, *written], key=lambda ref: (order[ref.kind], ref.sequence, ref.ps, ref.path)))
 
 
+def needs_base(parent: Manifest, groups: Iterable[GroupSpec]) -> bool:
+    """Whether rows of these groups can't follow those of a head: a group's tables or types differ."""
+    before = {group.name: (group.key_dtype, group.tables) for group in parent.groups}
+    return before != {group.name: (group.key_dtype, group.tables) for group in groups}
+
+
+def is_mixed(head: Manifest) -> bool:
+    """Whether some objects of a head were written by another number of shards, or placement, than the head names."""
+    return bool(head.stats.get(_KEY, {}).get(_MIXED, False))
+
+
 def policy_stats(head: Optional[Manifest]) -> PolicyStats:
     """Returns what is known after `head` was committed; the defaults, without a base, if there is no head."""
     if head is None:
@@ -28,12 +40,12 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
                        bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
-                       **head.stats.get(_KEY, {}))
+                       **{name: value for name, value in head.stats.get(_KEY, {}).items() if name != _MIXED})
 
 
-def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int
-                ) -> Dict[str, Any]:
-    """Returns the entry of `Manifest.stats` that `policy_stats` needs of the head made of `objects`."""
+def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int,
+                groups: Tuple[GroupSpec, ...]) -> Dict[str, Any]:
+    """Returns the entry of `Manifest.stats` that `policy_stats` and `is_mixed` need of the head made of `objects`."""
     objects = list(objects)
     before = policy_stats(parent)
     rows = ("base", "increment", "differential")
@@ -47,7 +59,8 @@ def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[Obj
                  "bytes_written_since_base": before.bytes_written_since_base + written,
                  "bytes_restore_since_base": before.bytes_restore_since_base + restore,
                  "last_period": before.last_period}
-    return {_KEY: {**entry, "bytes_last_checkpoint": written}}
+    mixed = not is_base and parent is not None and (is_mixed(parent) or parent.groups != groups)
+    return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed}}
 
 
 def _rows(head: Manifest, kind: str) -> int:
