@@ -2,12 +2,10 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfadaptcp
-from tests.support import oracle
+from tests.support import oracle, rows
 from tfadaptcp import policies
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
@@ -46,18 +44,13 @@ def heads_of(directory):
     return commit.list_heads(Store(), str(directory))[0]
 
 
-def remove_keys(model, keys):
-    for _, variable in oracle.tables_of(model):
-        variable.remove(tf.constant(keys, variable.key_dtype))
-
-
 def make_history(manager, model, trainer, saves=6):
     """Trains and saves; training goes on while a checkpoint is written. Returns {head: copy at its cut}."""
     copies = {}
     for i in range(saves):
         trainer.train(2)
         if i in (2, 4):
-            remove_keys(model, [0, 1, 7 * i, 100 + i, 5000])
+            rows.remove(model, [0, 1, 7 * i, 100 + i, 5000])
         copy = oracle.take(model)
         info = manager.save()
         trainer.train(2)
@@ -101,7 +94,7 @@ def continue_chain(model, directory, policy, copies):
     before = len(heads_of(directory))
     manager = tfadaptcp.CheckpointManager(model, directory, policy, max_to_keep=100)
     for i in range(3):
-        touch(model, [3, 4, 300 + i])
+        rows.write(model, [3, 4, 300 + i], seed=i)
         copies = {**copies, manager.save().name: oracle.take(model)}
         manager.wait()
     heads = heads_of(directory)
@@ -115,14 +108,6 @@ def continue_chain(model, directory, policy, copies):
         oracle.check(copies[head.name], model, f"{head.name}, after a restore")
     model.load_adaptcp(directory, again.name)
     oracle.check(copies[heads[before - 1].name], model, "the head published again")
-
-
-def touch(model, keys, value=None):
-    """Writes rows of every table by TFRA's own upsert."""
-    for i, (_, variable) in enumerate(oracle.tables_of(model)):
-        rows = np.random.default_rng([i, *keys]).random((len(keys), variable.dim))
-        variable.upsert(tf.constant(keys, variable.key_dtype), tf.cast(rows if value is None else rows * 0 + value,
-                                                                       variable.value_dtype))
 
 
 def check_kinds(policy, heads):
@@ -178,17 +163,17 @@ def test_untrained_model(tables, tmp_path):
 @pytest.mark.parametrize("policy", ["incremental", "differential", "adaptive", "full"])
 def test_save_with_nothing_changed_makes_a_head(policy, tmp_path):
     model = oracle.build("adam")
-    touch(model, range(50))
+    rows.write(model, range(50))
     manager = tfadaptcp.CheckpointManager(model, tmp_path, policy, max_to_keep=10)
-    touch(model, range(20, 60))
+    rows.write(model, range(20, 60))
     copy = oracle.take(model)
     for _ in range(3):
         manager.save()
         info = manager.wait()
     assert len(manager.checkpoints) == 3
-    rows = heads_of(tmp_path)[-1].rows
-    assert rows.get("increment", {}) == rows.get("differential", {}) == {}, "nothing was written again"
-    assert rows["base"] == {"emb0-parameter": 60}
+    written = heads_of(tmp_path)[-1].rows
+    assert written.get("increment", {}) == written.get("differential", {}) == {}, "nothing was written again"
+    assert written["base"] == {"emb0-parameter": 60}
     for info in manager.checkpoints:
         fresh = oracle.build("adam", seed=3)
         fresh.load_adaptcp(tmp_path, info.name)
@@ -197,24 +182,24 @@ def test_save_with_nothing_changed_makes_a_head(policy, tmp_path):
 
 def test_table_emptied_after_a_base(tmp_path):
     model = oracle.build("adam")
-    touch(model, range(30))
+    rows.write(model, range(30))
     manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
     manager.save()
-    remove_keys(model, range(30))
+    rows.remove(model, range(30))
     copy = oracle.take(model)
     manager.save() and manager.wait()
     assert copy.rows()["emb0-parameter"] == 0
     fresh = oracle.build("adam", seed=3)
-    touch(fresh, [1, 77])
+    rows.write(fresh, [1, 77])
     fresh.load_adaptcp(tmp_path)
     oracle.check(copy, fresh)
 
 
 def test_saving_into_another_directory_starts_a_complete_chain(tmp_path):
     model = oracle.build("adam")
-    touch(model, range(30))
+    rows.write(model, range(30))
     tfadaptcp.CheckpointManager(model, tmp_path / "a", "incremental").save()
-    touch(model, range(5))
+    rows.write(model, range(5))
     other = tfadaptcp.CheckpointManager(model, tmp_path / "b", "incremental")
     copy = oracle.take(model)
     other.save() and other.wait()
@@ -227,11 +212,11 @@ def test_saving_into_another_directory_starts_a_complete_chain(tmp_path):
 def test_settings_of_blocks_and_segments_change_nothing(tmp_path):
     """Many small blocks in many small files."""
     model = oracle.build("adam", tables=2)
-    touch(model, range(9000))
+    rows.write(model, range(9000))
     options = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=512, writer_threads=3)
     manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental", engine=options)
     manager.save()
-    touch(model, range(100, 5000))
+    rows.write(model, range(100, 5000))
     copy = oracle.take(model)
     manager.save() and manager.wait()
     head = heads_of(tmp_path)[-1]
@@ -244,12 +229,12 @@ def test_settings_of_blocks_and_segments_change_nothing(tmp_path):
 
 def test_blocking_capture(tmp_path):
     model = oracle.build("adam")
-    touch(model, range(100))
+    rows.write(model, range(100))
     manager = tfadaptcp.CheckpointManager(model, tmp_path, "adaptive",
                                           engine=dataclasses.replace(tfadaptcp.EngineOptions(), capture="blocking"))
     copy = oracle.take(model)
     manager.save()
     assert not manager.is_saving and len(manager.checkpoints) == 1
-    touch(model, range(100))
+    rows.write(model, range(100))
     model.load_adaptcp(tmp_path)
     oracle.check(copy, model)

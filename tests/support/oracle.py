@@ -171,9 +171,9 @@ def build(optimizer: str | None = "adam", tables: int = 1, devices: Sequence[str
     ids = tf.keras.Input((COLUMNS,), dtype=layer.get("key_dtype", tf.int64), name="ids")
     rows = []
     for i in range(tables):
-        embedding = de.keras.layers.Embedding(
-            dim + i, devices=devices, name=names[i] if names else f"emb{i}",
-            initializer=tf.keras.initializers.RandomNormal(0.0, 0.1, seed=seed + i), **layer)
+        options = {"initializer": tf.keras.initializers.RandomNormal(0.0, 0.1, seed=seed + i), **layer}
+        embedding = de.keras.layers.Embedding(dim + i, devices=devices, name=names[i] if names else f"emb{i}",
+                                              **options)
         rows.append(tf.keras.layers.Flatten(name=f"flat{i}")(embedding(ids)))
     if not rows:
         rows = [tf.keras.layers.Lambda(lambda x: tf.cast(x, tf.float32) / 50, name="cast")(ids)]

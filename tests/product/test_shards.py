@@ -1,0 +1,134 @@
+"""Several shards of a group in one process, and restores into other numbers of shards."""
+
+import pytest
+import tensorflow as tf
+
+import tfadaptcp
+from tests.support import oracle, rows
+from tfadaptcp import policies
+from tfadaptcp.checkpoint import commit, format as segment_format
+from tfadaptcp.checkpoint.store import Store
+
+
+def by_last_digit(keys, shard_num):
+    return tf.cast((keys % 10) % shard_num, tf.int32)
+
+
+def build(shards, partitioner=None, tables=2, optimizer="adam", **kwargs):
+    if partitioner is not None:
+        kwargs["partitioner"] = partitioner
+    return oracle.build(optimizer, tables=tables, devices=["/CPU:0"] * shards, **kwargs)
+
+
+LONG_CHAIN = policies.Adaptive(restore_weight=8.0, first_period=10, max_restore_factor=50.0)
+
+
+def make_checkpoints(model, directory, policy=LONG_CHAIN):
+    """Returns {head: copy at its cut}: a base, then increments and differentials with removals."""
+    manager = tfadaptcp.CheckpointManager(model, directory, policy, max_to_keep=10)
+    copies = {}
+    for i in range(4):
+        rows.write(model, range(40 * i, 40 * i + 100), value=i + 0.5)
+        rows.remove(model, range(40 * i + 10, 40 * i + 15))
+        copy = oracle.take(model)
+        name = manager.save().name
+        rows.write(model, range(0, 300, 7))  # after the cut
+        manager.wait()
+        copies[name] = copy
+    return copies
+
+
+@pytest.mark.parametrize("policy", [LONG_CHAIN, policies.Differential()], ids=lambda policy: policy.name)
+def test_two_shards_in_one_process(policy, tmp_path):
+    model = build(2)
+    copies = make_checkpoints(model, tmp_path, policy)
+    oracle.check_placement(model)
+    head = commit.list_heads(Store(), str(tmp_path))[0][-1]
+    assert [group.num_shards for group in head.groups] == [2, 2]
+    assert head.table_rows == list(copies.values())[-1].rows()
+    # The manifest counts the rows of both shards; each file names both.
+    written = {}
+    for ref in head.objects:
+        if ref.kind == "dense":
+            continue
+        segment = segment_format.read_segment((tmp_path / ref.path).read_bytes(), ref.path, ref.crc32c)
+        shards = {(group.name, group.shard) for group in segment.header.groups}
+        assert len(shards) == len(segment.header.groups) == 4
+        for group, count in ref.rows.items():
+            written.setdefault(ref.kind, {}).setdefault(group, 0)
+            written[ref.kind][group] += count
+    assert written == head.rows
+    # 95 live rows and 5 tombstones.
+    assert written["base"] == {"emb0-parameter": 100, "emb1-parameter": 100}
+    for name in reversed(copies):
+        model.load_adaptcp(tmp_path, name)
+        oracle.check(copies[name], model, name)
+    fresh = build(2, seed=77)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(copies[head.name], fresh)
+
+
+def test_one_two_and_three_shards_into_each_other(tmp_path):
+    for written in (1, 2, 3):
+        directory = tmp_path / str(written)
+        copies = make_checkpoints(build(written), directory)
+        for read in (1, 2, 3):
+            if read == written:
+                continue
+            model = build(read, seed=77)
+            rows.write(model, [1, 2, 5000])  # must go
+            for name in copies:
+                report = model.load_adaptcp(directory, name)
+                oracle.check(copies[name], model, f"{written} to {read}: {name}", shards=False)
+                oracle.check_placement(model)
+                assert report.rows == copies[name].rows()
+
+
+def test_the_chain_goes_on_in_another_number_of_shards(tmp_path):
+    copies = make_checkpoints(build(1), tmp_path)
+    before = list(copies)[-1]
+    for shards in (3, 2):
+        model = build(shards, seed=shards)
+        model.load_adaptcp(tmp_path)
+        manager = tfadaptcp.CheckpointManager(model, tmp_path, LONG_CHAIN, max_to_keep=10)
+        rows.write(model, [3, 4, 1000 + shards])
+        copy = oracle.take(model)
+        manager.save()
+        info = manager.wait()
+        head = commit.load(Store(), str(tmp_path), info.name)
+        assert head.base_sequence == 1, "rows that were not touched are not written again"
+        for again in (1, shards):
+            fresh = build(again, seed=50)
+            fresh.load_adaptcp(tmp_path)
+            oracle.check(copy, fresh, f"{shards} shards, into {again}", shards=False)
+            oracle.check_placement(fresh)
+    # And back to a head of the first job.
+    model.load_adaptcp(tmp_path, before)
+    oracle.check(copies[before], model, before, shards=False)
+
+
+def test_custom_partitioner(tmp_path):
+    model = build(3, by_last_digit)
+    copies = make_checkpoints(model, tmp_path)
+    assert commit.list_heads(Store(), str(tmp_path))[0][-1].groups[0].partition.startswith("custom:")
+    name = list(copies)[-1]
+    # The same, the default one, and the same over other shards.
+    for shards, partitioner in ((3, by_last_digit), (3, None), (2, by_last_digit)):
+        fresh = build(shards, partitioner, seed=9)
+        fresh.load_adaptcp(tmp_path)
+        oracle.check(copies[name], fresh, f"{shards}, {partitioner}", shards=False)
+        oracle.check_placement(fresh)
+
+
+def test_a_custom_partitioner_that_changed_under_its_name(tmp_path):
+    """The name can't tell; the rows must still be where they are looked up."""
+    def make(step):
+        def place(keys, shard_num):
+            return tf.cast((keys // step) % shard_num, tf.int32)
+        return place
+
+    copies = make_checkpoints(build(2, make(1)), tmp_path)
+    fresh = build(2, make(4), seed=9)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(list(copies.values())[-1], fresh, shards=False)
+    oracle.check_placement(fresh)
