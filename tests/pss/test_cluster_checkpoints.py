@@ -54,13 +54,12 @@ def test_every_cut_restores_on_any_number_of_ps(trained, num_ps):
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
-@of_trained
-def test_a_lazy_model_is_restored_before_its_first_step(trained):
-    root, _ = trained
-    found = run("restore_before_the_first_step_of_a_lazy_model", root / "ps2", root / "oracle")
-    assert found["was_built"] is False
-    assert found["wrong"] == []
-    assert found["iterations"] == found["restored_step"] + 1
+def test_a_lazy_model_is_restored_before_its_first_step(tmp_path):
+    trained_lazily = run("train_a_lazy_model", tmp_path / "checkpoints", tmp_path / "oracle")
+    assert trained_lazily["built"] is False and trained_lazily["restored"] is False
+    found = run("go_on_with_a_lazy_model", tmp_path / "checkpoints", tmp_path / "oracle")
+    assert found == {"built": False, "restored": trained_lazily["name"], "wrong": [], "learning_rates": [0.0] * 3,
+                     "steps": 3}
 
 
 def test_new_style_adam(tmp_path):
