@@ -19,7 +19,7 @@ from tensorflow.python.eager import context, executor
 from tfadaptcp import _ops
 from tfadaptcp.checkpoint import layout, manifest
 from tfadaptcp.embeddings import dense, discovery
-from tfadaptcp.errors import DeadlineError, UnbuiltModelError
+from tfadaptcp.errors import DeadlineError
 
 _log = logging.getLogger("tfadaptcp")
 _LOCAL = "/job:localhost"
@@ -63,12 +63,8 @@ class Engine:
         """Creates slots that do not exist yet, attaches the trackers; rows that exist count as unsaved.
 
         Raises:
-            UnbuiltModelError: the model has no variables yet.
             UntrackableTableError, CheckpointMismatchError: see `discovery` and `dense`; nothing was attached.
         """
-        if not model.built:
-            raise UnbuiltModelError(
-                f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or build it, first.")
         if optimizer is not None:
             discovery.create_slots(model, optimizer)
         self.optimizer = optimizer

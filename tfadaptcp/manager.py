@@ -25,6 +25,8 @@ _log = logging.getLogger("tfadaptcp")
 ON_PENDING = ("skip", "wait")
 # Where a model keeps its engine, so that whoever saves next goes on from what a restore left in the trackers.
 ENGINE = "_tfadaptcp_engine"
+# Of the update indicators, where no policy says otherwise.
+DECAY = 0.9
 
 
 @dataclasses.dataclass
@@ -98,7 +100,6 @@ class CheckpointManager:
         self._pending: Optional[_Pending] = None
         self._error: Optional[BaseException] = None  # of a checkpoint that failed, until somebody is told
         self._fenced: Optional[FencedError] = None
-        self._error: Optional[BaseException] = None  # of a checkpoint, told to nobody yet
         self._unknown: List[str] = []  # attempts that may exist: their data stays
         self._counters = {"saves": 0, "committed": 0, "skipped": 0, "failed": 0}
         self._last: Dict[str, Any] = {}
@@ -188,7 +189,7 @@ class CheckpointManager:
         if self._pending is not None:
             self._pending.thread.join()
         self._reap()
-        report = restore.restore(self._model, self._engine, self._directory, checkpoint, strict)
+        report = restore.restore(self._engine, self._directory, checkpoint, strict)
         # The next save claims the directory anew and goes on from what was restored.
         self._claim = None
         return report
@@ -211,7 +212,7 @@ class CheckpointManager:
 
     @property
     def _decay(self) -> float:
-        return getattr(self._policy, "decay", 0.9)
+        return getattr(self._policy, "decay", DECAY)
 
     @property
     def engine(self) -> Engine:
@@ -327,7 +328,7 @@ class CheckpointManager:
         draft = Manifest(
             run=name.run, generation=name.generation, sequence=name.sequence,
             parent=None if head is None else head.name, created=utc_now(),
-            policy={"name": self._policy.name, "threshold": min(threshold, 2.0)}, step=step, epoch=epoch,
+            policy={"name": self._policy.name, "threshold": min(threshold, 2.0), "decay": self._decay}, step=step, epoch=epoch,
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence,
             groups=groups, dense=self._engine.dense_specs(), table_rows=table_rows,
@@ -409,9 +410,7 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
         ValueError: trainable tables and no optimizer.
         UnbuiltModelError, UntrackableTableError, CheckpointMismatchError: see `Engine`.
     """
-    if not model.built:
-        raise UnbuiltModelError(f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or "
-                                "build it, first.")
+    require_built(model)
     if optimizer is None:
         optimizer = getattr(model, "optimizer", None)
         if optimizer is None and discovery.trains_tables(model):
@@ -430,6 +429,13 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
     # Around Keras's attribute tracking.
     object.__setattr__(model, ENGINE, engine)
     return engine
+
+
+def require_built(model: tf.keras.Model) -> None:
+    """Raises UnbuiltModelError if the model has no variables yet."""
+    if not model.built:
+        raise UnbuiltModelError(f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or "
+                                "build it, first.")
 
 
 def normalize(directory: Union[str, os.PathLike]) -> str:

@@ -47,27 +47,37 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         CheckpointCorruptError: the checkpoint named is damaged, or all are; names file and offset.
         StoreUnavailableError: the directory can't be read: never taken for "no checkpoint".
     """
+    manager.require_built(self)
+    directory, heads = _find(directory, checkpoint)
     current = getattr(self, manager.ENGINE, None)
-    decay = 0.9 if current is None else current.decay
+    # That of the run that goes on, so that its manager finds these trackers fit.
+    decay = heads[0].policy.get("decay", manager.DECAY) if current is None else current.decay
     # A model that isn't compiled is restored without an optimizer: for evaluation and serving.
     optimizer = None if getattr(self, "optimizer", None) is not None else False
-    return restore(self, manager.attach(self, optimizer, decay), directory, checkpoint, strict)
+    return _restore(manager.attach(self, optimizer, decay), directory, heads, checkpoint, strict)
 
 
-def restore(model: tf.keras.Model, engine: Engine, directory: Union[str, os.PathLike], checkpoint: Optional[str],
-            strict: bool) -> RestoreReport:
-    """See `load_adaptcp`."""
-    start = time.monotonic()
+def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool) -> RestoreReport:
+    """Restores into a model that is attached; see `load_adaptcp`."""
+    directory, heads = _find(directory, checkpoint)
+    return _restore(engine, directory, heads, checkpoint, strict)
+
+
+def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tuple[str, List[Manifest]]:
     directory = manager.normalize(directory)
     store = Store()
     store.check_supported(directory)
-    heads = _candidates(store, directory, checkpoint)
+    return directory, _candidates(store, directory, checkpoint)
+
+
+def _restore(engine: Engine, directory: str, heads: List[Manifest], checkpoint: Optional[str],
+             strict: bool) -> RestoreReport:
+    start = time.monotonic()
     for i, head in enumerate(heads):
         missing, unexpected = _compare(engine, head, strict)
         try:
             _apply(engine, directory, head)
         except _DAMAGE as error:
-            engine.move_to(directory, None)
             message = f"checkpoint {head.name} of {directory} is damaged: {error.message}"
             if checkpoint is not None or i + 1 == len(heads):
                 raise CheckpointCorruptError(message) from error

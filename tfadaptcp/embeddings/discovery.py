@@ -85,6 +85,13 @@ def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
             raise CheckpointMismatchError(
                 f"Two embedding variables of the model are named {name!r}: their rows could not be told apart. "
                 "Give each embedding layer a name of its own.")
+        for table in tables[1:]:
+            # TFRA hands a slot that an older model of the same names still holds to a newer one.
+            if table.variable.shard_num != variable.shard_num:
+                raise CheckpointMismatchError(
+                    f"Slot table {table.name} belongs to another model. Received: {table.variable.shard_num} shards. "
+                    f"Expected: {variable.shard_num}, as its embedding variable. Call "
+                    "tf.keras.backend.clear_session() before the next model of the same names is built and trained.")
         names = [table.name for table in tables]
         if len(set(names)) != len(names):
             raise CheckpointMismatchError(f"Slots of {name} share a name. Received: {names}. Expected: each once")
