@@ -94,7 +94,7 @@ class GroupOf final : public Group {
     const size_t n = keys.NumElements();
     if (tracker_.pending() && pipeline != nullptr && pipeline->Begin()) {
       std::vector<uint32_t> idx;
-      const Seq cut = tracker_.CollectUncaptured(k, n, &idx);
+      const Seq cut = tracker_.TouchOrCollect(k, n, &idx);
       if (!idx.empty()) {
         std::vector<K> wanted;
         wanted.reserve(idx.size());
@@ -103,10 +103,12 @@ class GroupOf final : public Group {
                                       CaptureSource::kUpdate);
         // Before End: the save cannot finish without seeing it.
         if (!status.ok()) pipeline->Abort(status);
+        tracker_.TouchCollected(k, n, idx);
       }
       pipeline->End();
+    } else {
+      tracker_.Touch(k, n);
     }
-    tracker_.Touch(k, n);
   }
 
   Status CaptureNext(tf::OpKernelContext* ctx, Seq cut, SavePipeline* pipeline,

@@ -44,7 +44,8 @@ GroupTracker<K>::GroupTracker(const TrackerOptions& options)
     : options_(options),
       decay_(options.decay),
       stripe_shift_(StripeShift(options.stripes)),
-      stripes_(new Stripe<K>[options.stripes]) {}
+      stripes_(new Stripe<K>[options.stripes]),
+      recent_(options.min_remembered) {}
 
 // Calls f(j, key, hash, stripe) for each key, its slot prefetched.
 template <typename K>
@@ -117,19 +118,69 @@ void GroupTracker<K>::Claim(Seq n, const K* keys, const uint32_t* idx,
       });
 }
 
+// Under the stripe's lock.
+template <typename K>
+void GroupTracker<K>::TouchEntry(Stripe<K>* stripe, const K& key, Entry* entry,
+                                 Seq current) {
+  if (entry->last_update == current) return;
+  entry->p = decay_.Written(entry->p, current - entry->last_update);
+  entry->last_update = current;
+  stripe->List(key, options_.min_listed);
+}
+
+template <typename K>
+void GroupTracker<K>::TouchThese(const K* keys, const uint32_t* idx, size_t n,
+                                 Seq current) {
+  ForEachKey(keys, idx, n,
+             [&](size_t, const K& key, uint64_t hash, Stripe<K>* stripe) {
+               Hold hold(stripe->lock);
+               TouchEntry(stripe, key, stripe->index.FindOrInsert(key, hash),
+                          current);
+             });
+}
+
 template <typename K>
 void GroupTracker<K>::Touch(const K* keys, size_t n) {
   const Seq current = current_.load(std::memory_order_relaxed);
+  if (recent_.Contains(keys, n, current)) return;
+  TouchThese(keys, nullptr, n, current);
+  recent_.Add(keys, n, current);
+}
+
+template <typename K>
+Seq GroupTracker<K>::TouchOrCollect(const K* keys, size_t n,
+                                    std::vector<uint32_t>* out) {
+  out->clear();
+  const Seq pending = pending_.load(std::memory_order_acquire);
+  if (pending == 0) {
+    Touch(keys, n);
+    return 0;
+  }
+  const Seq current = current_.load(std::memory_order_relaxed);
+  // Touched after the cut: their rows were captured before that.
+  if (recent_.Contains(keys, n, current)) return 0;
   ForEachKey(keys, nullptr, n,
-             [&](size_t, const K& key, uint64_t hash, Stripe<K>* stripe) {
+             [&](size_t j, const K& key, uint64_t hash, Stripe<K>* stripe) {
                Hold hold(stripe->lock);
                Entry* entry = stripe->index.FindOrInsert(key, hash);
-               if (entry->last_update == current) return;
-               entry->p =
-                   decay_.Written(entry->p, current - entry->last_update);
-               entry->last_update = current;
-               stripe->List(key, options_.min_listed);
+               // A new entry is of a row made after the cut.
+               if (entry->last_update != 0 && stripe->pending == pending &&
+                   stripe->NeededByCut(*entry)) {
+                 out->push_back(static_cast<uint32_t>(j));
+               } else {
+                 TouchEntry(stripe, key, entry, current);
+               }
              });
+  if (out->empty()) recent_.Add(keys, n, current);
+  return pending;
+}
+
+template <typename K>
+void GroupTracker<K>::TouchCollected(const K* keys, size_t n,
+                                     const std::vector<uint32_t>& collected) {
+  const Seq current = current_.load(std::memory_order_relaxed);
+  TouchThese(keys, collected.data(), collected.size(), current);
+  recent_.Add(keys, n, current);
 }
 
 template <typename K>
@@ -324,6 +375,7 @@ Status GroupTracker<K>::Reset(Seq next_sequence, Seq base_sequence) {
   }
   std::lock_guard<std::mutex> control(control_);
   pending_.store(0);
+  recent_.Clear();
   for (uint32_t s = 0; s < options_.stripes; ++s) {
     Hold hold(stripes_[s].lock);
     stripes_[s].Clear(base_sequence);
@@ -418,7 +470,8 @@ Status GroupTracker<K>::MarkEverything() {
 template <typename K>
 TrackerStats GroupTracker<K>::Stats() const {
   TrackerStats stats;
-  stats.memory_bytes = options_.stripes * sizeof(Stripe<K>);
+  stats.memory_bytes =
+      options_.stripes * sizeof(Stripe<K>) + recent_.memory_bytes();
   for (uint32_t s = 0; s < options_.stripes; ++s) {
     Stripe<K>& stripe = stripes_[s];
     Hold hold(stripe.lock);

@@ -12,13 +12,13 @@
 // A write op, whole inside the gate:
 //
 //   GateScope scope(&gate);
-//   if (tracker.pending()) {
-//     Seq n = tracker.CollectUncaptured(keys, count, &need);
+//   Seq n = tracker.TouchOrCollect(keys, count, &need);
+//   if (!need.empty()) {
 //     ... read the rows `need` names from every table of the group ...
 //     tracker.Claim(n, keys, need.data(), need.size(), absent, cls, p);
 //     ... publish those not kLost, increment or differential by their class ...
+//     tracker.TouchCollected(keys, count, need);
 //   }
-//   tracker.Touch(keys, count);
 //   ... write the table ...
 //
 // Read, then claim, then write, and never anything else: a row that was read
@@ -38,6 +38,7 @@
 
 #include "ops/tracker/decay.h"
 #include "ops/tracker/p_histogram.h"
+#include "ops/tracker/recent_batches.h"
 #include "ops/tracker/row_entry.h"
 #include "ops/tracker/stripe.h"
 #include "ops/util/status.h"
@@ -68,6 +69,7 @@ struct TrackerOptions {
   uint32_t stripes = 256;    // power of two, at most 65536
   uint32_t min_listed = 64;  // an unsaved list may always be this long
   uint32_t walk_step = 1024; // entries walked per hold of a stripe lock
+  uint32_t min_remembered = 16;  // smaller batches are rather touched again
 
   Status Validate() const;
 };
@@ -77,7 +79,7 @@ struct TrackerStats {
   // Candidates of the next cut so far; an upper bound where a list was dropped
   // (`scanned_stripes`): all entries of the stripe count.
   uint64_t unsaved_listed = 0;
-  // Entries with the text of string keys, lists without it.
+  // Entries with the text of string keys, lists without it; batches remembered.
   uint64_t memory_bytes = 0;
   uint32_t scanned_stripes = 0;
   Seq pending_sequence = 0;
@@ -127,6 +129,13 @@ class GroupTracker {
   // Before a write or removal of these keys in any table of the group, after
   // Claim: rows are unsaved from here on and belong to the next cut.
   void Touch(const K* keys, size_t n);
+
+  // CollectUncaptured and Touch in one pass: touches the keys whose rows no
+  // pending cut needs, collects the others. Those are to be captured and then
+  // touched by TouchCollected, which is given the whole batch and its indices.
+  Seq TouchOrCollect(const K* keys, size_t n, std::vector<uint32_t>* out);
+  void TouchCollected(const K* keys, size_t n,
+                      const std::vector<uint32_t>& collected);
 
   // --- The drain. Any number of threads, no gate.
 
@@ -199,12 +208,17 @@ class GroupTracker {
   }
   template <typename F>
   void ForEachKey(const K* keys, const uint32_t* idx, size_t n, F&& f) const;
+  void TouchEntry(Stripe<K>* stripe, const K& key, Entry* entry, Seq current);
+  void TouchThese(const K* keys, const uint32_t* idx, size_t n, Seq current);
   uint64_t ResolveStripe(Stripe<K>* stripe, Seq n, bool committed);
 
   const TrackerOptions options_;
   const Decay decay_;
   const int stripe_shift_;
   const std::unique_ptr<Stripe<K>[]> stripes_;
+  // Touched in the interval they name. An entry that was touched in the current
+  // interval stays so until the next cut, whatever outcome arrives meanwhile.
+  RecentBatches<K> recent_;
 
   // Serialises Cut, Resolve and the set-up calls.
   mutable std::mutex control_;

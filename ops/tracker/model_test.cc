@@ -42,6 +42,7 @@ History RandomHistory(std::mt19937_64* random) {
   History history;
   history.options.stripes = 1u << pick(3);
   history.options.min_listed = pick(2) ? 64 : pick(3);
+  history.options.min_remembered = 1;
   history.options.walk_step = 1 + pick(4);
   const unsigned keys = 5 + pick(4);
   const unsigned length = 20 + pick(41);

@@ -73,6 +73,7 @@ class Job {
     TrackerOptions options;
     options.stripes = 4;     // so that threads meet
     options.min_listed = 4;  // lists and walks
+    options.min_remembered = 1;
     options.walk_step = 7;
     tracker_ = std::make_unique<GroupTracker<Key>>(options);
   }
@@ -143,17 +144,21 @@ class Job {
       const int tables = 1 + random() % 3;
       const bool remove = random() % 8 == 0;
       GateScope scope(&gate_);
-      if (tracker_->pending()) {
+      // One op per table, as in training: the second sees the same keys again.
+      for (const int table : {1, 2}) {
+        if (!(tables & table)) continue;
         const Seq n =
-            tracker_->CollectUncaptured(keys.data(), keys.size(), &need);
-        Capture(n, keys, &need, &random);
-      }
-      tracker_->Touch(keys.data(), keys.size());
-      for (Key key : keys) {
-        const int64_t value = remove ? 0 : ++values_;
-        if (tables & 1) parameter_.Write(key, value);
-        Pause(&random);
-        if (tables & 2) slot_.Write(key, -value);
+            tracker_->TouchOrCollect(keys.data(), keys.size(), &need);
+        if (!need.empty()) {
+          Capture(n, keys, &need, &random);
+          tracker_->TouchCollected(keys.data(), keys.size(), need);
+        }
+        for (Key key : keys) {
+          const int64_t value = remove ? 0 : ++values_;
+          if (table == 1) parameter_.Write(key, value);
+          Pause(&random);
+          if (table == 2) slot_.Write(key, -value);
+        }
       }
     }
   }

@@ -33,12 +33,16 @@ class ToyGroup {
   explicit ToyGroup(const TrackerOptions& options) : tracker(options) {}
 
   void Write(Key key, int tables, int value, bool twice) {
+    // One op per table, as in training: the second sees the same keys again.
     const std::vector<Key> keys(twice ? 2 : 1, key);
-    Capture(keys);
-    tracker.Touch(keys.data(), keys.size());
-    Row& row = rows[key];
-    if (tables & 1) row.parameter = value;
-    if (tables & 2) row.slot = -value;
+    if (tables & 1) {
+      BeforeWrite(keys);
+      rows[key].parameter = value;
+    }
+    if (tables & 2) {
+      BeforeWrite(keys);
+      rows[key].slot = -value;
+    }
   }
 
   // Removing what isn't there does nothing, like the tables.
@@ -47,8 +51,7 @@ class ToyGroup {
     const bool there = ((tables & 1) && row.parameter != 0) ||
                        ((tables & 2) && row.slot != 0);
     if (!there) return;
-    Capture({key});
-    tracker.Touch(&key, 1);
+    BeforeWrite({key});
     if (tables & 1) rows[key].parameter = 0;
     if (tables & 2) rows[key].slot = 0;
     if (rows[key].absent()) rows.erase(key);
@@ -105,13 +108,14 @@ class ToyGroup {
     return it == rows.end() ? Row() : it->second;
   }
 
-  void Capture(const std::vector<Key>& keys) {
-    if (!tracker.pending()) return;
+  void BeforeWrite(const std::vector<Key>& keys) {
     std::vector<uint32_t> need;
-    const Seq n = tracker.CollectUncaptured(keys.data(), keys.size(), &need);
+    const Seq n = tracker.TouchOrCollect(keys.data(), keys.size(), &need);
+    if (need.empty()) return;
     std::vector<Row> read;
     for (uint32_t i : need) read.push_back(Read(keys[i]));
     Publish(n, keys, &need, read);
+    tracker.TouchCollected(keys.data(), keys.size(), need);
   }
 
   void Publish(Seq n, const std::vector<Key>& keys,
