@@ -1,0 +1,92 @@
+"""SIGKILL at file operations of save, commit and retention, native and Python alike, one life after another.
+
+Each life checks what the one before left: the acknowledged head is there and equals the copy written
+beside it, what was broken is not on offer, and is gone after the next retention pass.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.support import jobs
+
+
+class Lives:
+    """The client of `tests.support.crash_jobs`."""
+
+    def __init__(self, directory):
+        self._directory = directory
+        (directory / "oracle").mkdir(parents=True)
+        environment = {**os.environ, "PYTHONPATH": str(jobs.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self._log = open(directory / "log", "w+")
+        self._server = subprocess.Popen([sys.executable, "-m", "tests.support.crash_jobs"], cwd=jobs.ROOT,
+                                        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self._log, text=True)
+        self._replies = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self._server.stdout:
+            if line.startswith("REPLY "):
+                self._replies.put(json.loads(line[len("REPLY "):]))
+        self._replies.put(None)
+
+    def live(self, plan, early=False):
+        request = {"directory": str(self._directory / "checkpoints"), "oracle": str(self._directory / "oracle"),
+                   "plan": plan, "early": early}
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        try:
+            reply = self._replies.get(timeout=120)
+        except queue.Empty:
+            reply = None
+        if reply is None or "error" in reply:
+            self._log.seek(0)
+            raise AssertionError(f"with plan {plan!r}: {(reply or {}).get('error')}\n{self._log.read()[-4000:]}")
+        return reply
+
+    def end(self):
+        self._server.stdin.close()
+        try:
+            self._server.wait(20)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+        self._log.close()
+
+
+@pytest.fixture
+def lives(tmp_path):
+    made = Lives(tmp_path / "lives")
+    yield made
+    made.end()
+
+
+def test_killed_at_file_operations(lives, tmp_path):
+    total = lives.live("")["operations"]
+    assert total > 100
+    log = tmp_path / "operations"
+    # At the start: probe, claim, the restored head published again. Later: checkpoints and retention.
+    # How many operations a life makes depends a little on what was left to tidy.
+    points = [(at, True) for at in range(1, 40, 3)] + [(1 + i * (total - 1) // 33, False) for i in range(34)]
+    killed = []
+    for at, early in points:
+        reply = lives.live(f"kill@{at};log={log}", early)
+        if reply["signal"] == signal.SIGKILL:
+            killed.append((at, early))
+        else:
+            assert reply["operations"] < at
+    assert lives.live("")["signal"] == 0
+    assert len(set(killed)) >= 30, f"{killed} of {points}, of {total} operations"
+    # What it was that they didn't live to do; a line is "<number> <operation> <file>".
+    lines = [line.split() for line in log.read_text().splitlines()]
+    last = {line[1] for line, after in zip(lines, lines[1:] + [["1"]]) if after[0] == "1"}
+    print(f"killed at {len(set(killed))} points, of about {total} operations: {sorted(last)}")
+    for kind in ("base-ps0", "dense-ps0", "differential-ps0", "increment-ps0", ".json"):
+        assert any(kind in line[-1] for line in lines), f"no {kind} was on its way"
+    assert last >= {"create", "write", "fsync", "close", "delete"}
