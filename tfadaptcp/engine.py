@@ -75,6 +75,8 @@ class Engine:
         # The highest sequence a cut of these trackers has used, or a restore put there.
         self.last_sequence = 0
         self._position: Optional[Tuple[str, manifest.Manifest]] = None
+        # That which writes the pending checkpoint, whichever manager took it: there is one at a time.
+        self.writer: Optional[threading.Thread] = None
         self.hosts = _hosts(self.groups, self.dense)
         self._ops = _ops.lib()
         self.incarnations = {str(host.index): json.loads(self._text(host, self._ops.adaptcp_info))["incarnation"]
@@ -101,6 +103,16 @@ class Engine:
         self._position = None if head is None else (directory, head)
         if head is not None:
             self.last_sequence = max(self.last_sequence, head.sequence)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is between its cut and its end, whichever manager took it."""
+        return self.writer is not None and self.writer.is_alive()
+
+    def wait_for_writer(self) -> None:
+        """Waits until no checkpoint is being written: its outcome moves what the trackers and the position say."""
+        if self.writer is not None:
+            self.writer.join()
 
     def group_specs(self) -> Tuple[manifest.GroupSpec, ...]:
         """The groups as a manifest has them."""

@@ -138,10 +138,10 @@ class CheckpointManager:
         if self._fenced is not None:
             raise self._fenced
         self._counters["saves"] += 1
-        if self._pending is not None and self._pending.thread.is_alive():
+        if self._engine.is_writing:  # perhaps another manager's
             if on_pending == "skip":
                 return self._skip("the one before is still being written")
-            self._pending.thread.join()
+            self._engine.wait_for_writer()
         self._reap()
         self._begin_lineage()
         start = time.monotonic()
@@ -186,8 +186,7 @@ class CheckpointManager:
     def restore(self, checkpoint: Optional[str] = None, strict: bool = True) -> RestoreReport:
         """Restores the newest checkpoint of the directory, or the one named; see `Model.load_adaptcp`."""
         from tfadaptcp import restore
-        if self._pending is not None:
-            self._pending.thread.join()
+        self._engine.wait_for_writer()
         self._reap()
         report = restore.restore(self._engine, self._directory, checkpoint, strict)
         # The next save claims the directory anew and goes on from what was restored.
@@ -341,6 +340,7 @@ class CheckpointManager:
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
         self._pending = pending
         pending.thread.start()
+        self._engine.writer = pending.thread
         return pending
 
     def _finish(self, pending: _Pending, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]]) -> None:

@@ -48,8 +48,10 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         StoreUnavailableError: the directory can't be read: never taken for "no checkpoint".
     """
     manager.require_built(self)
-    directory, heads = _find(directory, checkpoint)
     current = getattr(self, manager.ENGINE, None)
+    if current is not None:
+        current.wait_for_writer()  # see `restore`
+    directory, heads = _find(directory, checkpoint)
     # That of the run that goes on, so that its manager finds these trackers fit.
     decay = heads[0].policy.get("decay", manager.DECAY) if current is None else current.decay
     # A model that isn't compiled is restored without an optimizer: for evaluation and serving.
@@ -59,6 +61,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
 
 def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool) -> RestoreReport:
     """Restores into a model that is attached; see `load_adaptcp`."""
+    # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
+    engine.wait_for_writer()
     directory, heads = _find(directory, checkpoint)
     return _restore(engine, directory, heads, checkpoint, strict)
 

@@ -1,0 +1,90 @@
+"""What once lost or mixed up state without a word."""
+
+import threading
+
+import pytest
+
+import tfadaptcp
+from tests.support import oracle, rows
+from tfadaptcp.checkpoint.store import set_fault_hook
+
+
+@pytest.fixture(autouse=True)
+def no_hook_stays():
+    yield
+    set_fault_hook(None)
+
+
+def hold_manifests(directory):
+    """Keeps manifests of a directory from being written until the event returned is set."""
+    go = threading.Event()
+
+    def hook(op, path):
+        if op == "create" and path.startswith(f"{directory}/manifests/"):
+            go.wait(30)
+
+    set_fault_hook(hook)
+    return go
+
+
+def restored(directory):
+    model = oracle.build(seed=9)
+    model.load_adaptcp(directory)
+    return model
+
+
+# ------------------------------------------------------------------ two managers, one model
+
+
+def test_checkpoints_of_two_managers_do_not_overlap(tmp_path):
+    """The first one's commit came after the second one's cut, and moved the position back to a head of the first."""
+    model = oracle.build()
+    first = tfadaptcp.CheckpointManager(model, tmp_path / "a", "incremental")
+    second = tfadaptcp.CheckpointManager(model, tmp_path / "b", "incremental")
+    rows.write(model, range(20), seed=1)
+    first.save()
+    first.wait()
+    rows.write(model, range(5), seed=2)
+    go = hold_manifests(tmp_path / "a")
+    first.save()
+    rows.write(model, range(5, 10), seed=3)
+    assert second.save(on_pending="skip") is None
+    threading.Timer(0.3, go.set).start()
+    copy = oracle.take(model)
+    second.save()
+    first.wait()
+    second.wait()
+    oracle.check(copy, restored(tmp_path / "b"), "b")
+    rows.write(model, range(10, 12), seed=4)
+    copy = oracle.take(model)
+    first.save()
+    first.wait()
+    oracle.check(copy, restored(tmp_path / "a"), "a")
+
+
+@pytest.mark.parametrize("by", ["load_adaptcp", "manager.restore", "another manager"])
+def test_restore_waits_for_the_pending_checkpoint(by, tmp_path, monkeypatch):
+    """Its trackers were reset before they were drained: it was committed without the rows it had cut."""
+    model = oracle.build()
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
+    rows.write(model, range(20), seed=1)
+    before = oracle.take(model)
+    name = manager.save().name
+    manager.wait()
+    rows.write(model, range(20), seed=2)
+    copy = oracle.take(model)
+    go = threading.Event()
+    save = manager.engine.save
+    monkeypatch.setattr(manager.engine, "save", lambda *args: go.wait(30) and save(*args))
+    manager.save()
+    threading.Timer(0.3, go.set).start()
+    if by == "load_adaptcp":
+        model.load_adaptcp(tmp_path, name)
+    elif by == "manager.restore":
+        manager.restore(name)
+    else:
+        tfadaptcp.CheckpointManager(model, tmp_path).restore(name)
+    oracle.check(before, model, "restored")
+    newest = manager.wait().name
+    assert newest != name
+    oracle.check(copy, restored(tmp_path), newest)
