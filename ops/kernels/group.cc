@@ -159,6 +159,8 @@ class GroupOf final : public Group {
     return tracker_.Reset(next_sequence, base_sequence);
   }
 
+  void ExpectRows(uint64_t rows) override { tracker_.Reserve(rows); }
+
   Status RestoreBlock(tf::OpKernelContext* ctx, const RowBlockView& block,
                       const RestoreLevel& level) override {
     RestoredRows rows;

@@ -74,6 +74,8 @@ class Group {
   // Restore; nobody trains. Begin empties tables and tracker.
   virtual Status RestoreBegin(tensorflow::OpKernelContext* ctx,
                               Seq next_sequence, Seq base_sequence) = 0;
+  // How many rows are about to come, roughly.
+  virtual void ExpectRows(uint64_t rows) = 0;
   virtual Status RestoreBlock(tensorflow::OpKernelContext* ctx,
                               const RowBlockView& block,
                               const RestoreLevel& level) = 0;

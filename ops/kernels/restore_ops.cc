@@ -2,6 +2,7 @@
 // parameter server whose shards wrote the segments; and OpenSegment, SegmentRows
 // and RestoreRows, between which a graph routes rows to other shards.
 
+#include <algorithm>
 #include <cstring>
 #include <future>
 #include <map>
@@ -27,6 +28,9 @@ namespace tf = tensorflow;
 Status FindSession(const Json& request, std::shared_ptr<Session>* session) {
   return Registry::Get().FindSession(request.value("session", ""), session);
 }
+
+// A key of four bytes and an indicator.
+constexpr uint64_t kMinRowBytes = 8;
 
 class RestoreBeginOp : public tf::OpKernel {
  public:
@@ -61,16 +65,34 @@ class RestoreSegmentsOp : public AsyncRequestOp {
     std::shared_ptr<Session> session;
     ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
     std::vector<std::pair<RestoreLevel, Json>> objects;
+    std::map<std::string, uint64_t> expected;  // rows of the largest level
     for (const Json& level : request.value("levels", Json::array())) {
       RestoreLevel parsed;
       parsed.head = request.value("head", Seq{0});
       parsed.written = level.value("sequence", Seq{0});
       parsed.from_differential = level.value("differential", false);
+      std::map<std::string, uint64_t> rows;
       for (const Json& object : level.value("objects", Json::array())) {
         objects.emplace_back(parsed, object);
+        // No more than fit in the file, whatever the manifest says.
+        const uint64_t most = object.value("bytes", uint64_t{0}) / kMinRowBytes;
+        for (const auto& [group, count] :
+             object.value("rows", std::map<std::string, uint64_t>())) {
+          rows[group] += std::min(count, most);
+        }
+      }
+      for (const auto& [group, count] : rows) {
+        expected[group] = std::max(expected[group], count);
       }
     }
-    TableContext context;
+    for (const auto& group : session->groups()) {
+      const auto shards = std::count_if(
+          session->groups().begin(), session->groups().end(),
+          [&](const auto& other) {
+            return other->spec().name == group->spec().name;
+          });
+      group->ExpectRows(expected[group->spec().name] / shards);
+    }
     uint64_t bytes = 0;
     // The next object is read and verified while this one is applied.
     using Opened = std::pair<Status, std::unique_ptr<OpenedSegment>>;
@@ -87,14 +109,15 @@ class RestoreSegmentsOp : public AsyncRequestOp {
         next = std::async(std::launch::async, open, objects[i + 1].second);
       }
       ADAPTCP_RETURN_IF_ERROR(
-          Apply(&context, *session, *opened.second, objects[i].first));
+          Apply(ctx, *session, *opened.second, objects[i].first));
       bytes += objects[i].second.value("bytes", uint64_t{0});
     }
     return FromTensorFlow(SetReply(ctx, 0, Json{{"bytes", bytes}}.dump()));
   }
 
  private:
-  static Status Apply(TableContext* context, const Session& session,
+  // The context of the op: its threads help TFRA to insert.
+  static Status Apply(tf::OpKernelContext* ctx, const Session& session,
                       const OpenedSegment& segment, const RestoreLevel& level) {
     for (const auto& block : segment.blocks()) {
       if (block->type != RecordType::kRows) continue;
@@ -108,7 +131,7 @@ class RestoreSegmentsOp : public AsyncRequestOp {
             ", which this process does not have in that form");
       }
       ADAPTCP_RETURN_IF_ERROR(
-          group->RestoreBlock(context->get(), block->rows, level));
+          group->RestoreBlock(ctx, block->rows, level));
     }
     return Status::Ok();
   }

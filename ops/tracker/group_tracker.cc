@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <utility>
 
 namespace adaptcp {
@@ -385,6 +386,22 @@ Status GroupTracker<K>::Reset(Seq next_sequence, Seq base_sequence) {
   current_.store(next_sequence);
   base_.store(base_sequence);
   return Status::Ok();
+}
+
+template <typename K>
+void GroupTracker<K>::Reserve(uint64_t keys) {
+  // Stripes differ by chance.
+  const double mean = static_cast<double>(keys) / options_.stripes;
+  const double each = mean + 4 * std::sqrt(mean);
+  if (each > static_cast<double>(kMaxSequence)) return;
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Hold hold(stripes_[s].lock);
+    try {
+      stripes_[s].index.Reserve(static_cast<size_t>(each));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
 }
 
 template <typename K>

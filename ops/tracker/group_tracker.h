@@ -173,6 +173,10 @@ class GroupTracker {
   // greater than every sequence restored afterwards.
   Status Reset(Seq next_sequence, Seq base_sequence);
 
+  // Makes room for about `keys` keys. A hint: takes memory only as it is used,
+  // and does nothing if there is none.
+  void Reserve(uint64_t keys);
+
   // One batch of rows of head `head`, which come newest level first:
   // differential, increments, base; a level must be done before the next one
   // begins, batches of one level may come from several threads. fresh[i] says

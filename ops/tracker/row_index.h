@@ -98,6 +98,13 @@ class RowIndex {
   }
   void Erase(const Entry* entry) { EraseAt(entry - array_.data()); }
 
+  // Makes room for `keys` entries at once. A hint: throws std::bad_alloc, and
+  // nothing has changed then.
+  void Reserve(size_t keys) {
+    const size_t capacity = keys * 16 / 13 + 16;
+    if (capacity > array_.size()) Grow(capacity);
+  }
+
   void Clear() {
     Publish(SlotArray<Entry>());
     scramble_.store(NewScramble(), std::memory_order_relaxed);

@@ -197,5 +197,20 @@ TEST(RowIndexKeysTest, OrdersOfTwoTablesAreUnrelated) {
   EXPECT_NEAR(steps_forward(fill(&first)), 0.5, 0.1);
 }
 
+TEST(RowIndexKeysTest, ReservedRoomIsEnoughAndKeepsWhatIsThere) {
+  RowIndex<int64_t> index;
+  index.FindOrInsert(-1, HashKey(int64_t{-1}))->last_update = 7;
+  index.Reserve(5000);
+  const uint64_t growths = index.growths();
+  for (int64_t key = 1; key < 5000; ++key) {
+    index.FindOrInsert(key, HashKey(key))->last_update = 1;
+  }
+  EXPECT_EQ(index.growths(), growths);
+  EXPECT_EQ(index.size(), 5000u);
+  EXPECT_EQ(index.Find(-1, HashKey(int64_t{-1}))->last_update, 7u);
+  index.Reserve(10);
+  EXPECT_EQ(index.growths(), growths);
+}
+
 }  // namespace
 }  // namespace adaptcp
