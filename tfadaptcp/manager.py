@@ -276,6 +276,11 @@ class CheckpointManager:
         claim = claims.take(self._store, self._directory, layout.new_run())
         sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
         head = self._engine.position_in(self._directory)
+        if head is not None and not (head.head.claim < claim and commit.is_whole(self._store, self._directory, head)):
+            # The directory was emptied or replaced, or whoever claimed it in between has gone on and tidied up.
+            _log.warning("Checkpoint %s is not in %s any more: the next one is complete.", head.name, self._directory)
+            self._engine.move_to(self._directory, None)
+            head = None
         if head is not None:
             head = republish(head, claim, sequence)
             commit.commit(self._store, self._directory, head, claim)

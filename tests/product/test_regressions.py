@@ -1,5 +1,7 @@
 """What once lost or mixed up state without a word."""
 
+import contextlib
+import shutil
 import threading
 
 import pytest
@@ -88,3 +90,27 @@ def test_restore_waits_for_the_pending_checkpoint(by, tmp_path, monkeypatch):
     newest = manager.wait().name
     assert newest != name
     oracle.check(copy, restored(tmp_path), newest)
+
+
+# ------------------------------------------------------------------ a directory that changed hands
+
+
+@pytest.mark.parametrize("lost", ["all", "data"])
+def test_no_checkpoint_goes_on_from_one_whose_files_are_gone(lost, tmp_path):
+    """The head the trackers stand for was published again without a look at its objects."""
+    directory = tmp_path / "run"
+    model = oracle.build()
+    with contextlib.closing(tfadaptcp.CheckpointManager(model, directory, "incremental")) as manager:
+        rows.write(model, range(20), seed=1)
+        manager.save()
+    if lost == "all":
+        shutil.rmtree(directory)
+    else:
+        for file in (directory / "data").glob("*/base-*"):
+            file.unlink()
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental")
+    rows.write(model, range(3), seed=2)
+    copy = oracle.take(model)
+    name = manager.save().name
+    assert manager.wait().name == name
+    oracle.check(copy, restored(directory))

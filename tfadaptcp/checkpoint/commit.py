@@ -99,6 +99,14 @@ def load(store: Store, directory: str, checkpoint: str) -> Manifest:
                                   f"Expected: one of {names}")
 
 
+def is_whole(store: Store, directory: str, manifest: Manifest) -> bool:
+    """Whether every object of a head is there, at its size."""
+    try:
+        return all(store.size(join(directory, ref.path)) == ref.bytes for ref in manifest.objects)
+    except FileNotFoundError:
+        return False
+
+
 def next_sequence(store: Store, directory: str) -> int:
     """Returns the first sequence above all that manifests, whole or damaged, and data of the directory have used.
 
