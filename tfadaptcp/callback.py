@@ -2,6 +2,7 @@
 
 import logging
 import os
+import weakref
 from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
@@ -31,8 +32,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         policy: see `CheckpointManager`.
         buffer_dir: reserved; must be None.
         max_to_keep: checkpoints of this lineage that stay.
-        restore: at train begin, before the first step, restore the newest checkpoint of the directory; start fresh, with
-            a log line, if there is none.
+        restore: when a model's first training begins, before its first step, restore the newest checkpoint of the
+            directory; start fresh, with a log line, if there is none. Training that follows goes on from there; after
+            a restore that failed, and for another model, the next begins with one.
         quantization: reserved; must be None.
         engine: `EngineOptions`.
         on_pending: while a checkpoint is still being written: "skip" the next one, or "wait".
@@ -71,6 +73,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._save_at_end = save_at_end
         self.manager: Optional[CheckpointManager] = None
         self.report = None
+        self._restored = lambda: None  # the model that was restored, or found no checkpoint: not again
         self._call_off = None
         self._epoch = 0  # epochs completed
         self._batch = 0  # batches scheduled in the current one
@@ -79,9 +82,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._since_due = 0
-        if self.manager is not None:
-            if self.manager.serves(self.model):
-                return
+        if self.manager is not None and not self.manager.serves(self.model):
             self.manager.close()
             self.manager = None
         if self.model.built:
@@ -91,13 +92,14 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             self._call_off = lazy_build.before_first_step(self.model, self._start)
 
     def _start(self):
-        self.manager = CheckpointManager(self.model, **self._manager_args)
-        if self._restore:
-            self._restore = False  # a second fit goes on from the first
+        if self.manager is None:
+            self.manager = CheckpointManager(self.model, **self._manager_args)
+        if self._restore and self._restored() is not self.model:
             try:
                 self.report = self.manager.restore()
             except CheckpointNotFoundError:
                 _log.info("No checkpoint in %s: starting fresh.", self._manager_args["directory"])
+            self._restored = weakref.ref(self.model)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch

@@ -1,10 +1,12 @@
 """What once lost or mixed up state without a word."""
 
 import contextlib
+import errno
 import shutil
 import threading
 
 import pytest
+import tensorflow as tf
 
 import tfadaptcp
 from tests.support import oracle, rows
@@ -114,3 +116,41 @@ def test_no_checkpoint_goes_on_from_one_whose_files_are_gone(lost, tmp_path):
     name = manager.save().name
     assert manager.wait().name == name
     oracle.check(copy, restored(directory))
+
+
+# ------------------------------------------------------------------ the callback
+
+
+def data(steps, first=0):
+    return tf.data.Dataset.from_tensor_slices(
+        tuple(tf.stack(part) for part in zip(*(oracle.batch(first + i) for i in range(steps)))))
+
+
+def step_of(model):
+    return int(model.optimizer.iterations.numpy())
+
+
+def test_a_restore_that_failed_is_made_by_the_next_fit(tmp_path):
+    """The second fit, of a loop that tries again, started fresh."""
+    model = oracle.build()
+    model.fit(data(4), callbacks=[tfadaptcp.AdaptCPCallback(tmp_path)], verbose=0)
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, restore=True)
+    fresh = oracle.build(seed=9)
+
+    def hook(op, path):
+        if op == "list" and path.endswith("manifests"):
+            raise OSError(errno.EIO, "unplugged", path)
+
+    set_fault_hook(hook)
+    with pytest.raises(tfadaptcp.StoreUnavailableError):
+        fresh.fit(data(1), callbacks=[callback], verbose=0)
+    set_fault_hook(None)
+    fresh.fit(data(2, first=4), callbacks=[callback], verbose=0)
+    assert callback.report.step == 4 and step_of(fresh) == 6
+    fresh.fit(data(1, first=6), callbacks=[callback], verbose=0)
+    assert step_of(fresh) == 7, "it goes on"
+
+    # A job that lost its servers builds the model anew and goes on with its callbacks.
+    other = oracle.build(seed=10)
+    other.fit(data(1, first=7), callbacks=[callback], verbose=0)
+    assert callback.report.step == 7 and step_of(other) == 8
