@@ -1,0 +1,7 @@
+"""`python -m tfadaptcp`."""
+
+import sys
+
+from tfadaptcp.cli import main
+
+sys.exit(main())
