@@ -78,6 +78,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._epoch = 0  # epochs completed
         self._batch = 0  # batches scheduled in the current one
         self._since_due = 0  # batches since a checkpoint was last due
+        self._stopped = False  # whether training was told to stop by the last batch
         self._unsaved = False  # whether batches came after the last checkpoint
 
     def on_train_begin(self, logs=None):
@@ -104,18 +105,23 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
         self._batch = 0
+        self._stopped = False
 
     def on_train_batch_end(self, batch, logs=None):
         self._since_due += batch + 1 - self._batch  # several with steps_per_execution
         self._batch = batch + 1
         self._unsaved = True
+        self._stopped = self.model.stop_training
         self._surface(self.manager.poll())
         if self._save_freq != "epoch" and self._since_due >= self._save_freq:
             self._since_due %= self._save_freq
             self._save(self._on_pending)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._epoch, self._batch = epoch + 1, 0
+        steps = (self.params or {}).get("steps")
+        # Keras ends an epoch that was stopped in the middle as it ends any other.
+        if not (self.model.stop_training and self._batch < steps if steps else self._stopped):
+            self._epoch, self._batch = epoch + 1, 0
         if self._save_freq == "epoch":
             self._save(self._on_pending)
 
@@ -124,12 +130,16 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             self._call_off()
         if self.manager is None:
             return
-        if self._save_at_end and self._unsaved:
-            self._save("wait")
-        try:
-            self.manager.wait()
-        except Exception as error:
-            self._surface(error)
+        # If the newest one fails, what it was to hold is newer than the last checkpoint: one more attempt.
+        for _ in range(2):
+            if self._save_at_end and self._unsaved:
+                self._save("wait")
+            try:
+                self.manager.wait()
+                return
+            except Exception as error:
+                self._surface(error)
+                self._unsaved = True
 
     def _save(self, on_pending):
         epoch, batch = self._epoch, self._batch

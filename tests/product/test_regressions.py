@@ -154,3 +154,61 @@ def test_a_restore_that_failed_is_made_by_the_next_fit(tmp_path):
     other = oracle.build(seed=10)
     other.fit(data(1, first=7), callbacks=[callback], verbose=0)
     assert callback.report.step == 7 and step_of(other) == 8
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_the_end_of_fit_saves_what_the_last_checkpoint_failed_to(failures, tmp_path):
+    """It counted as saved once it was cut."""
+    model = oracle.build()
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, save_freq=2, on_pending="wait")
+    commits = []
+
+    def hook(op, path):
+        if op == "create" and path.startswith(f"{tmp_path}/manifests/"):
+            commits.append(path)
+            if 1 < len(commits) <= 1 + failures:
+                raise OSError(errno.ENOSPC, "full", path)
+
+    set_fault_hook(hook)
+    model.fit(data(4), callbacks=[callback], verbose=0)
+    assert callback.manager.checkpoints[-1].step == (4 if failures == 1 else 2)
+    assert callback.manager.stats()["failed"] == failures
+    model.fit(data(1, first=4), callbacks=[callback], verbose=0)
+    assert callback.manager.checkpoints[-1].step == 5
+    oracle.check(oracle.take(model), restored(tmp_path))
+
+
+class StopAfter(tf.keras.callbacks.Callback):
+    """Stops training as a handler of SIGTERM would."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self._batches = batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch + 1 == self._batches:
+            self.model.stop_training = True
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("batches, expected", [(3, (0, 3)), (5, (1, 0))])
+def test_an_epoch_that_was_stopped_in_the_middle_is_not_completed(known, batches, expected, tmp_path):
+    """The checkpoint at the end said (1, 0): going on from there left out the rest of the epoch's data."""
+    model = oracle.build()
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, save_freq=100)
+    batch_data = data(5) if known else data(5).filter(lambda *_: True)
+    model.fit(batch_data, epochs=3, callbacks=[StopAfter(batches), callback], verbose=0)
+    info = callback.manager.checkpoints[-1]
+    assert info.step == batches
+    # The last batch of an epoch of unknown length can't be told from another.
+    assert (info.epoch, info.batch) == (expected if known or batches < 5 else (0, 5))
+    assert model.load_adaptcp(tmp_path).batch == info.batch
+
+
+def test_early_stopping_at_the_end_of_an_epoch_completes_it(tmp_path):
+    model = oracle.build()
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, save_freq="epoch", on_pending="wait")
+    stop = tf.keras.callbacks.EarlyStopping(monitor="loss", patience=0, min_delta=1e9)
+    model.fit(data(5).filter(lambda *_: True), epochs=9, callbacks=[stop, callback], verbose=0)
+    info = callback.manager.checkpoints[-1]
+    assert (info.epoch, info.batch) == (info.step // 5, 0)
