@@ -137,6 +137,7 @@ class CheckpointManager:
             raise RuntimeError("This CheckpointManager is closed.")
         if self._fenced is not None:
             raise self._fenced
+        self._require_its_optimizer()
         self._counters["saves"] += 1
         if self._engine.is_writing:  # perhaps another manager's
             if on_pending == "skip":
@@ -186,6 +187,7 @@ class CheckpointManager:
     def restore(self, checkpoint: Optional[str] = None, strict: bool = True) -> RestoreReport:
         """Restores the newest checkpoint of the directory, or the one named; see `Model.load_adaptcp`."""
         from tfadaptcp import restore
+        self._require_its_optimizer()
         self._engine.wait_for_writer()
         self._reap()
         report = restore.restore(self._engine, self._directory, checkpoint, strict)
@@ -242,6 +244,14 @@ class CheckpointManager:
                 _log.error("The last checkpoint failed: %s", error)
 
     # ------------------------------------------------------------- inside
+
+    def _require_its_optimizer(self) -> None:
+        """Raises if the model has been compiled anew: nobody would track the slots of its new optimizer."""
+        if self._optimizer is None and getattr(self._model, "optimizer", None) is not self._engine.optimizer:
+            raise SaveFailedError(
+                f"Model {self._model.name!r} has another optimizer than when this CheckpointManager was made: its slots "
+                f"would be missing. Received: {self._model.optimizer!r}. Expected: {self._engine.optimizer!r}, or a new "
+                "CheckpointManager.")
 
     def _skip(self, why: str) -> None:
         self._counters["skipped"] += 1
@@ -315,9 +325,11 @@ class CheckpointManager:
             step = self._step()
             copies = self._engine.copy_dense()
             scalars = dense.read_scalars(self._engine.optimizer)
-        except Exception as error:
+        except BaseException as error:  # an interrupt too: nobody will write what was cut
             self._counters["failed"] += 1
             self._engine.resolve(name.sequence, committed=False, best_effort=True)
+            if not isinstance(error, Exception):
+                raise
             raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
         changed = {ps: reply["incarnation"] for ps, reply in replies.items()
                    if reply["incarnation"] != self._engine.incarnations[str(ps)]}
@@ -337,7 +349,7 @@ class CheckpointManager:
             base_sequence=name.sequence if is_base else head.base_sequence,
             groups=groups, dense=self._engine.dense_specs(), table_rows=table_rows,
             incarnations=self._engine.incarnations, scalars=scalars)
-        if self._step_of_last_cut:
+        if 0 < self._step_of_last_cut <= step:  # it is greater after a restore
             self._last_interval = step - self._step_of_last_cut
         self._step_of_last_cut = step
         pending = _Pending(draft, head, is_base)

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import tensorflow as tf
+import tensorflow_recommenders_addons.dynamic_embedding as de
 
 import tfadaptcp
 from tests.support import oracle, rows
@@ -212,3 +213,49 @@ def test_early_stopping_at_the_end_of_an_epoch_completes_it(tmp_path):
     model.fit(data(5).filter(lambda *_: True), epochs=9, callbacks=[stop, callback], verbose=0)
     info = callback.manager.checkpoints[-1]
     assert (info.epoch, info.batch) == (info.step // 5, 0)
+
+
+# ------------------------------------------------------------------ the manager
+
+
+def test_a_manager_refuses_a_model_that_was_compiled_anew(tmp_path):
+    """Checkpoints went on with the slots of the old optimizer, and lacked those that were trained."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    oracle.Trainer(model).train(2)
+    manager.save()
+    manager.wait()
+    optimizer = de.DynamicEmbeddingOptimizer(oracle.OPTIMIZERS["adagrad"]())
+    model.compile(optimizer, "mse")
+    oracle.Trainer(model).train(2)
+    for call in (manager.save, manager.restore):
+        with pytest.raises(tfadaptcp.SaveFailedError, match="another optimizer"):
+            call()
+    again = tfadaptcp.CheckpointManager(model, tmp_path)
+    again.save()
+    again.wait()
+    copy = oracle.take(model)
+    fresh = oracle.build("adagrad", seed=9)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(copy, fresh)
+
+
+def test_an_interrupt_between_cut_and_save_gives_the_checkpoint_up(tmp_path, monkeypatch):
+    """The cut stayed pending: updates captured rows for nobody until the memory for them was used up."""
+    model = oracle.build()
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    rows.write(model, range(20), seed=1)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.engine, "copy_dense", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.save()
+    with pytest.raises(tf.errors.FailedPreconditionError, match="pending is 0"):
+        manager.engine.save({"sequence": manager.engine.last_sequence}, {0: []}, 10)
+    copy = oracle.take(model)
+    manager.save()
+    manager.wait()
+    oracle.check(copy, restored(tmp_path))
