@@ -4,14 +4,19 @@
 Importing this package makes TFRA's tables trackable in this process, so import it before creating a model.
 """
 
+import importlib
 import os
 import sys
 
-if "tf_keras" not in sys.modules and "keras" not in sys.modules:
-    # Keras 3 has no ParameterServerStrategy. Takes effect unless tf.keras is loaded already.
+if "tensorflow" not in sys.modules:
+    # Keras 3 has no ParameterServerStrategy. TensorFlow chooses when it is imported.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import tensorflow as tf  # noqa: E402
+
+if not importlib.import_module("tensorflow.keras").Model.__module__.startswith("tf_keras"):
+    raise ImportError("tfadaptcp needs Keras 2. Received: a tf.keras that is Keras 3. Expected: tf_keras. Import tfadaptcp "
+                      "before tensorflow, or set TF_USE_LEGACY_KERAS=1.")
 
 from tfadaptcp.embeddings import install as _install  # noqa: E402
 

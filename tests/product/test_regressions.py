@@ -2,7 +2,10 @@
 
 import contextlib
 import errno
+import os
 import shutil
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -11,6 +14,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 
 import tfadaptcp
 from tests.support import oracle, rows
+from tests.support.jobs import ROOT
 from tfadaptcp.checkpoint.store import set_fault_hook
 
 
@@ -259,3 +263,23 @@ def test_an_interrupt_between_cut_and_save_gives_the_checkpoint_up(tmp_path, mon
     manager.save()
     manager.wait()
     oracle.check(copy, restored(tmp_path))
+
+
+# ------------------------------------------------------------------ Keras
+
+
+@pytest.mark.parametrize("first, legacy, module", [
+    ("tfadaptcp", None, "tf_keras"), ("tensorflow", "1", "tf_keras"), ("tensorflow", None, None),
+    ("tfadaptcp", "0", None)])
+def test_keras_3_is_refused(first, legacy, module):
+    """After `import tensorflow` it was chosen, and the first embedding layer failed with a riddle."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    if legacy is not None:
+        environment["TF_USE_LEGACY_KERAS"] = legacy
+    code = f"import {first}, tfadaptcp, tensorflow as tf\nprint('found', tf.keras.Model.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], env={**environment, "PYTHONPATH": str(ROOT)}, cwd=ROOT,
+                          capture_output=True, text=True, timeout=120, check=False)
+    if module is None:
+        assert "ImportError: tfadaptcp needs Keras 2" in done.stderr
+    else:
+        assert f"found {module}" in done.stdout, done.stderr[-2000:]
