@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "ops/kernels/checked_op.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -30,14 +31,19 @@ class AsyncRequestOp : public tensorflow::AsyncOpKernel {
     if (cancellation != nullptr) {
       token = cancellation->get_cancellation_token();
       registered = cancellation->RegisterCallback(
-          token, [this, request] { Cancelled(request); });
+          token, [this, request] {
+            (void)CatchingJson([&] {
+              Cancelled(request);
+              return Status::Ok();
+            });
+          });
       OP_REQUIRES_ASYNC(ctx, registered,
                         tensorflow::errors::Cancelled("cancelled"), done);
     }
     // Detached: it ends with done(), before which nothing it uses goes away.
     std::thread([this, ctx, done = std::move(done), request, cancellation,
                  token, registered] {
-      const Status status = Run(ctx, request);
+      const Status status = CatchingJson([&] { return Run(ctx, request); });
       if (registered) cancellation->DeregisterCallback(token);
       if (!status.ok()) ctx->SetStatus(ToTensorFlow(status));
       done();

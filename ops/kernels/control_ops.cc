@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/kernels/async_op.h"
+#include "ops/kernels/checked_op.h"
 #include "ops/kernels/session.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -51,6 +52,8 @@ class AttachGroupOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, ctx->input_list("table_handles", &handles));
     Group::Tables tables(handles.size());
     for (int i = 0; i < handles.size(); ++i) {
+      OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(handles[i].shape()),
+                  tf::errors::InvalidArgument("a table handle must be a scalar"));
       OP_REQUIRES_OK(
           ctx, LookupTable(ctx, handles[i].scalar<tf::ResourceHandle>()(),
                            &tables[i]));
@@ -89,7 +92,8 @@ class DetachOp : public tf::OpKernel {
  public:
   using tf::OpKernel::OpKernel;
   void Compute(tf::OpKernelContext* ctx) override {
-    const std::string session = ctx->input(0).scalar<tf::tstring>()();
+    std::string session;
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &session));
     ADAPTCP_OP_OK(ctx, Registry::Get().Detach(session));
   }
 };
@@ -167,9 +171,10 @@ class StatsOp : public tf::OpKernel {
  public:
   using tf::OpKernel::OpKernel;
   void Compute(tf::OpKernelContext* ctx) override {
+    std::string name;
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
     std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(
-                           ctx->input(0).scalar<tf::tstring>()(), &session));
+    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
     OP_REQUIRES_OK(ctx, SetReply(ctx, 0, session->Stats().dump()));
   }
 };
@@ -178,12 +183,12 @@ class StatsOp : public tf::OpKernel {
   REGISTER_KERNEL_BUILDER(Name("Adaptcp>" name).Device(tf::DEVICE_CPU), kernel)
 
 ADAPTCP_OP("Info", InfoOp);
-ADAPTCP_OP("AttachGroup", AttachGroupOp);
+ADAPTCP_OP("AttachGroup", CheckedOp<AttachGroupOp>);
 ADAPTCP_OP("SeedTable", SeedTableOp);
 ADAPTCP_OP("Detach", DetachOp);
-ADAPTCP_OP("Cut", CutOp);
+ADAPTCP_OP("Cut", CheckedOp<CutOp>);
 ADAPTCP_OP("Save", SaveOp);
-ADAPTCP_OP("Resolve", ResolveOp);
+ADAPTCP_OP("Resolve", CheckedOp<ResolveOp>);
 ADAPTCP_OP("Stats", StatsOp);
 
 }  // namespace

@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "ops/kernels/checked_op.h"
 #include "ops/kernels/segment_save.h"
 
 namespace adaptcp {
@@ -84,7 +87,23 @@ Group* Session::FindGroup(const std::string& name, uint32_t shard) const {
 
 Status Session::Cut(const Json& request, Json* reply) {
   const auto start = Clock::now();
-  const Seq sequence = request.value("sequence", Seq{0});
+  // All that may throw comes before anything is changed.
+  const uint64_t wide = request.value("sequence", uint64_t{0});
+  if (wide > kMaxSequence) {
+    return Status::InvalidArgument(
+        "bad checkpoint sequence. Received: " + std::to_string(wide) +
+        " Expected: 1 to " + std::to_string(kMaxSequence));
+  }
+  const Seq sequence = static_cast<Seq>(wide);
+  const Seq last_committed = request.value("last_committed", Seq{0});
+  const CutKind kind = request.value("kind", "") == "base" ? CutKind::kBase
+                                                           : CutKind::kDelta;
+  const auto thresholds =
+      request.value("thresholds", std::map<std::string, double>());
+  const auto pipeline = std::make_shared<SavePipeline>(
+      request.value("capture_memory_bytes", size_t{256} << 20),
+      std::chrono::milliseconds(
+          request.value("update_wait_ms", int64_t{10000})));
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (saving_) {
@@ -93,15 +112,12 @@ Status Session::Cut(const Json& request, Json* reply) {
     }
   }
   if (pending_ != 0) {
-    ADAPTCP_RETURN_IF_ERROR(Resolve(
-        pending_, pending_ == request.value("last_committed", Seq{0})));
+    ADAPTCP_RETURN_IF_ERROR(Resolve(pending_, pending_ == last_committed));
   }
-  const CutKind kind = request.value("kind", "") == "base" ? CutKind::kBase
-                                                           : CutKind::kDelta;
-  const Json thresholds = request.value("thresholds", Json::object());
   (*reply)["tables"] = Json::object();
   for (const auto& group : groups_) {
-    const double threshold = thresholds.value(group->spec().name, 2.0);
+    const auto found = thresholds.find(group->spec().name);
+    const double threshold = found == thresholds.end() ? 2.0 : found->second;
     const Status status = group->Cut({sequence, kind, threshold});
     if (!status.ok()) {
       // Undo the groups that were cut: nothing is pending.
@@ -117,9 +133,7 @@ Status Session::Cut(const Json& request, Json* reply) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     pending_ = sequence;
-    pipeline_ = std::make_shared<SavePipeline>(
-        request.value("capture_memory_bytes", size_t{256} << 20),
-        std::chrono::milliseconds(request.value("update_wait_ms", 10000)));
+    pipeline_ = pipeline;
   }
   (*reply)["seconds"] = SecondsSince(start);
   return Status::Ok();
@@ -133,7 +147,11 @@ std::shared_ptr<SavePipeline> Session::pipeline() const {
 Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
                      Json* reply) {
   const auto start = Clock::now();
+  // All that may throw comes before there are threads.
   const Seq sequence = request.value("sequence", Seq{0});
+  const int drains = std::max(1, request.value("drain_threads", 1));
+  std::unique_ptr<SegmentSave> segments;
+  ADAPTCP_RETURN_IF_ERROR(SegmentSave::Create(request, groups_, &segments));
   std::shared_ptr<SavePipeline> pipeline;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -146,13 +164,12 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
     pipeline = pipeline_;
     saving_ = true;
   }
-  std::unique_ptr<SegmentSave> segments;
-  Status status = SegmentSave::Create(request, groups_, &segments);
   double drained_after = 0;
-  if (status.ok()) {
+  {
     std::thread writer([&] {
-      Status written = segments->AddDense(
-          request.value("dense", Json::array()), dense);
+      Status written = CatchingJson([&] {
+        return segments->AddDense(request.value("dense", Json::array()), dense);
+      });
       std::unique_ptr<CapturedBatch> batch;
       while (written.ok() && pipeline->Pop(&batch)) {
         written = segments->Add(*batch);
@@ -161,7 +178,6 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
       }
       if (!written.ok()) pipeline->Abort(written);
     });
-    const int drains = std::max(1, request.value("drain_threads", 1));
     std::vector<std::thread> threads;
     const auto drain = [&] {
       TableContext context;
@@ -181,8 +197,8 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
     pipeline->CloseWhenIdle();
     drained_after = SecondsSince(start);
     writer.join();
-    status = pipeline->status();
   }
+  Status status = pipeline->status();
   Json objects;
   for (const auto& group : groups_) {
     if (status.ok()) status = group->CheckCaptured(sequence);

@@ -34,6 +34,17 @@ Status ParseRequest(tf::OpKernelContext* ctx, const char* name, Json* request) {
   return ParseJson(std::string(input->scalar<tf::tstring>()()), request);
 }
 
+Status ScalarText(tf::OpKernelContext* ctx, int index, std::string* text) {
+  const tf::Tensor& input = ctx->input(index);
+  if (!tf::TensorShapeUtils::IsScalar(input.shape())) {
+    return Status::InvalidArgument("input " + std::to_string(index) +
+                                   " must be a scalar, received: " +
+                                   input.shape().DebugString());
+  }
+  *text = input.scalar<tf::tstring>()();
+  return Status::Ok();
+}
+
 tf::Status SetReply(tf::OpKernelContext* ctx, int index,
                     const std::string& text) {
   tf::Tensor* output = nullptr;

@@ -26,6 +26,10 @@ Status ParseRequest(tensorflow::OpKernelContext* ctx, const char* name,
                     Json* request);
 Status ParseJson(const std::string& text, Json* out);
 
+// The scalar string input `index`.
+Status ScalarText(tensorflow::OpKernelContext* ctx, int index,
+                  std::string* text);
+
 // Allocates scalar string output `index`.
 tensorflow::Status SetReply(tensorflow::OpKernelContext* ctx, int index,
                             const std::string& text);

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 import tfadaptcp
 from tests.support import oracle, rows
 from tests.support.jobs import ROOT
+from tfadaptcp import _ops
 from tfadaptcp.checkpoint.store import set_fault_hook
 
 
@@ -258,8 +260,52 @@ def test_an_interrupt_between_cut_and_save_gives_the_checkpoint_up(tmp_path, mon
         with pytest.raises(KeyboardInterrupt):
             manager.save()
     with pytest.raises(tf.errors.FailedPreconditionError, match="pending is 0"):
-        manager.engine.save({"sequence": manager.engine.last_sequence}, {0: []}, 10)
+        manager.engine.save({"sequence": manager.engine.last_sequence, "directory": str(tmp_path),
+                             "segment_bytes": 1 << 20, "block_bytes": 1 << 20}, {0: []}, 10)
     copy = oracle.take(model)
+    manager.save()
+    manager.wait()
+    oracle.check(copy, restored(tmp_path))
+
+
+BAD_REQUESTS = {
+    "cut": [{"sequence": "x"}, {"sequence": (1 << 32) + 5}, {"thresholds": [1]}, {"thresholds": {"a": "x"}},
+            {"capture_memory_bytes": []}, {"session": 3}, {"root": 3}],
+    "attach_group": [{"tables": "x"}, {"tables": [3]}, {"shard": "x"}, {"group": 3}],
+    "resolve": [{"sequence": "x"}, {"committed": 3}],
+    "save": [{"drain_threads": "x"}, {"dense": [3]}, {"dense": [{"name": 3}]}, {"directory": 3}, {"ps": "x"}],
+    "restore_segments": [{"levels": [3]}, {"levels": [{"objects": [{"path": 3}]}]}],
+    "read_dense": [{"names": [3]}, {"objects": 3, "names": ["x"]}],
+}
+
+
+def test_no_request_ends_the_process(tmp_path):
+    """JSON of another type than expected threw out of an op, or a thread of it, and ended the parameter server."""
+    model = oracle.build()
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    rows.write(model, range(20))
+    engine, lib = manager.engine, _ops.lib()
+    good = {"session": engine.session, "sequence": 1, "kind": "delta", "root": "r", "generation": 1,
+            "directory": str(tmp_path / "x"), "segment_bytes": 1 << 20, "block_bytes": 1 << 20}
+    inputs = {"attach_group": [engine.hosts[0].shards[0].handles]}
+    for op, requests in BAD_REQUESTS.items():
+        if op == "save":
+            lib.adaptcp_cut(json.dumps(good))
+        for request in requests:
+            text = json.dumps({**good, **request})
+            with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError,
+                                tf.errors.NotFoundError)):
+                if op == "save":
+                    lib.adaptcp_save(text, [tf.zeros(2)] * len(request.get("dense", [])))
+                elif op == "read_dense":
+                    lib.adaptcp_read_dense(text, Tdense=[tf.float32])
+                else:
+                    getattr(lib, f"adaptcp_{op}")(*inputs.get(op, []), text)
+    for op in (lib.adaptcp_stats, lib.adaptcp_detach):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="scalar"):
+            op(tf.constant(["a", "b"]))
+    copy = oracle.take(model)
+    engine.last_sequence = 5
     manager.save()
     manager.wait()
     oracle.check(copy, restored(tmp_path))
