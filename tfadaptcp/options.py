@@ -4,6 +4,8 @@ import dataclasses
 
 CAPTURES = ("save_on_update", "blocking")
 CONSISTENCIES = ("step", "row")
+# Longer ones overflow in the clocks that they are handed to.
+_MOST_SECONDS = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,5 +51,5 @@ class EngineOptions:
                 raise ValueError(f"{field}: Received: {value!r}. Expected: an integer of at least 1")
         for field in ("timeout_seconds", "drain_timeout_seconds", "update_wait_seconds"):
             value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-                raise ValueError(f"{field}: Received: {value!r}. Expected: a number above 0")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_SECONDS:
+                raise ValueError(f"{field}: Received: {value!r}. Expected: a number above 0, at most {_MOST_SECONDS:g}")

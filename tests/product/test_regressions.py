@@ -311,6 +311,14 @@ def test_no_request_ends_the_process(tmp_path):
     oracle.check(copy, restored(tmp_path))
 
 
+@pytest.mark.parametrize("field", ["timeout_seconds", "drain_timeout_seconds", "update_wait_seconds"])
+def test_no_time_that_overflows_is_accepted(field):
+    """With a timeout of infinity every checkpoint failed."""
+    for value in (float("inf"), float("nan"), 1e12):
+        with pytest.raises(ValueError, match=f"{field}: Received: .*at most"):
+            tfadaptcp.EngineOptions(**{field: value})
+
+
 # ------------------------------------------------------------------ Keras
 
 
