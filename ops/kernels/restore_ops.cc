@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/kernels/async_op.h"
+#include "ops/kernels/checked_op.h"
 #include "ops/kernels/segment_source.h"
 #include "ops/kernels/session.h"
 #include "ops/kernels/tf_util.h"
@@ -191,7 +192,9 @@ class CloseSegmentOp : public tf::OpKernel {
  public:
   using tf::OpKernel::OpKernel;
   void Compute(tf::OpKernelContext* ctx) override {
-    OpenSegments::Get().Erase(ctx->input(0).scalar<tf::tstring>()());
+    std::string name;
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
+    OpenSegments::Get().Erase(name);
   }
 };
 
@@ -199,8 +202,11 @@ class SegmentRowsOp : public tf::OpKernel {
  public:
   using tf::OpKernel::OpKernel;
   void Compute(tf::OpKernelContext* ctx) override {
-    const std::string name = ctx->input(0).scalar<tf::tstring>()();
-    const std::string group = ctx->input(1).scalar<tf::tstring>()();
+    std::string name, group;
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 1, &group));
+    OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(ctx->input(2).shape()),
+                tf::errors::InvalidArgument("the block must be a scalar"));
     const int64_t index = ctx->input(2).scalar<int64_t>()();
     std::shared_ptr<OpenedSegment> segment;
     ADAPTCP_OP_OK(ctx, OpenSegments::Get().Find(name, &segment));
@@ -216,6 +222,14 @@ class SegmentRowsOp : public tf::OpKernel {
     OP_REQUIRES(ctx, tables == ctx->num_outputs() - 3,
                 tf::errors::InvalidArgument("group ", group, " has ", tables,
                                             " tables"));
+    bool fits = rows.keys.dtype() == ctx->expected_output_dtype(0);
+    for (int64_t t = 0; t < tables; ++t) {
+      fits = fits &&
+             rows.values[t].dtype() == ctx->expected_output_dtype(3 + t);
+    }
+    OP_REQUIRES(ctx, fits,
+                tf::errors::InvalidArgument("segment ", name, " holds ", group,
+                                            " in other types than asked for"));
     tf::Tensor p(tf::DT_FLOAT, {n}), present(tf::DT_BOOL, {n, tables});
     std::memcpy(p.data(), rows.p.data(), n * sizeof(float));
     auto matrix = present.matrix<bool>();
@@ -248,9 +262,17 @@ class RestoreRowsOp : public tf::OpKernel {
     const int64_t n = rows.keys.NumElements();
     const int64_t tables = group->tables().size();
     const auto p = ctx->input(2).flat<float>();
-    OP_REQUIRES(ctx,
-                p.size() == n && ctx->num_inputs() == 4 + tables &&
-                    ctx->input(3).NumElements() == n * tables,
+    bool fit = p.size() == n && ctx->num_inputs() == 4 + tables &&
+               ctx->input(3).shape() == tf::TensorShape({n, tables});
+    for (int64_t t = 0; fit && t < tables; ++t) {
+      const auto& table = group->tables()[t];
+      tf::TensorShape shape({n});
+      shape.AppendShape(table->value_shape());
+      fit = rows.keys.dtype() == table->key_dtype() &&
+            ctx->input(4 + t).dtype() == table->value_dtype() &&
+            ctx->input(4 + t).shape() == shape;
+    }
+    OP_REQUIRES(ctx, fit,
                 tf::errors::InvalidArgument("rows of ", group->spec().name,
                                             " do not fit one another"));
     rows.p.assign(p.data(), p.data() + n);
@@ -272,9 +294,10 @@ class RestoreEndOp : public tf::OpKernel {
  public:
   using tf::OpKernel::OpKernel;
   void Compute(tf::OpKernelContext* ctx) override {
+    std::string name;
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
     std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(
-                           ctx->input(0).scalar<tf::tstring>()(), &session));
+    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
     std::map<std::string, uint64_t> sizes;
     for (const auto& group : session->groups()) {
       group->RestoreEnd();
@@ -382,12 +405,12 @@ class ReadDenseOp : public AsyncRequestOp {
 #define ADAPTCP_OP(name, kernel) \
   REGISTER_KERNEL_BUILDER(Name("Adaptcp>" name).Device(tf::DEVICE_CPU), kernel)
 
-ADAPTCP_OP("RestoreBegin", RestoreBeginOp);
+ADAPTCP_OP("RestoreBegin", CheckedOp<RestoreBeginOp>);
 ADAPTCP_OP("RestoreSegments", RestoreSegmentsOp);
 ADAPTCP_OP("OpenSegment", OpenSegmentOp);
 ADAPTCP_OP("CloseSegment", CloseSegmentOp);
 ADAPTCP_OP("SegmentRows", SegmentRowsOp);
-ADAPTCP_OP("RestoreRows", RestoreRowsOp);
+ADAPTCP_OP("RestoreRows", CheckedOp<RestoreRowsOp>);
 ADAPTCP_OP("RestoreEnd", RestoreEndOp);
 ADAPTCP_OP("ReadDense", ReadDenseOp);
 

@@ -275,6 +275,8 @@ BAD_REQUESTS = {
     "resolve": [{"sequence": "x"}, {"committed": 3}],
     "save": [{"drain_threads": "x"}, {"dense": [3]}, {"dense": [{"name": 3}]}, {"directory": 3}, {"ps": "x"}],
     "restore_segments": [{"levels": [3]}, {"levels": [{"objects": [{"path": 3}]}]}],
+    "restore_begin": [{"next_sequence": "x"}, {"session": 3}],
+    "restore_rows": [{"shard": "x"}, {"head": []}],
     "read_dense": [{"names": [3]}, {"objects": 3, "names": ["x"]}],
 }
 
@@ -288,6 +290,8 @@ def test_no_request_ends_the_process(tmp_path):
     good = {"session": engine.session, "sequence": 1, "kind": "delta", "root": "r", "generation": 1,
             "directory": str(tmp_path / "x"), "segment_bytes": 1 << 20, "block_bytes": 1 << 20}
     inputs = {"attach_group": [engine.hosts[0].shards[0].handles]}
+    row = [tf.constant([1], tf.int64), tf.ones(1), tf.ones([1, 3], tf.bool), [tf.zeros([1, oracle.DIM])] * 3]
+    of = {"group": engine.groups[0].name, "shard": 0, "head": 1}
     for op, requests in BAD_REQUESTS.items():
         if op == "save":
             lib.adaptcp_cut(json.dumps(good))
@@ -297,11 +301,17 @@ def test_no_request_ends_the_process(tmp_path):
                                 tf.errors.NotFoundError)):
                 if op == "save":
                     lib.adaptcp_save(text, [tf.zeros(2)] * len(request.get("dense", [])))
+                elif op == "restore_rows":
+                    lib.adaptcp_restore_rows(json.dumps({**good, **of, **request}), *row)
                 elif op == "read_dense":
                     lib.adaptcp_read_dense(text, Tdense=[tf.float32])
                 else:
                     getattr(lib, f"adaptcp_{op}")(*inputs.get(op, []), text)
-    for op in (lib.adaptcp_stats, lib.adaptcp_detach):
+    for i, other in enumerate([tf.constant([1], tf.int32), tf.ones(2), tf.ones(3, tf.bool),
+                               [tf.zeros([1, 1])] * 3, [tf.zeros([1, oracle.DIM], tf.float64)] * 3]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit one another"):
+            lib.adaptcp_restore_rows(json.dumps({**good, **of}), *row[:min(i, 3)], other, *row[min(i, 3) + 1:])
+    for op in (lib.adaptcp_stats, lib.adaptcp_detach, lib.adaptcp_restore_end, lib.adaptcp_close_segment):
         with pytest.raises(tf.errors.InvalidArgumentError, match="scalar"):
             op(tf.constant(["a", "b"]))
     copy = oracle.take(model)
