@@ -145,6 +145,7 @@ def test_a_checkpoint_is_given_up_rather_than_training(tmp_path, monkeypatch):
     monkeypatch.setattr(manager.engine, "save", late)
     with Writers(model) as writers:
         writers.pause()
+        fill(model)  # more than the buffer holds is to be captured
         manager.save()
         writers.resume()
         before = writers.written
