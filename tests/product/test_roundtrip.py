@@ -74,11 +74,7 @@ def test_every_head_restores_as_it_was_cut(optimizer, policy, tmp_path):
     # Into a fresh one, before its first step.
     fresh = oracle.build(optimizer, tables=2, seed=99)
     newest = list(copies)[-1]
-    if getattr(POLICIES[policy], "decay", 0.9) == 0.9:
-        report = fresh.load_adaptcp(tmp_path)
-    else:
-        # A manager with another decay than trackers have attaches new ones, which know of no checkpoint.
-        report = tfadaptcp.CheckpointManager(fresh, tmp_path, POLICIES[policy]).restore()
+    report = fresh.load_adaptcp(tmp_path)
     assert report.checkpoint == newest
     oracle.check(copies[newest], fresh, "newest, into a fresh model")
     oracle.check_placement(fresh)
