@@ -95,11 +95,12 @@ demo: system-deps build data
 	@echo "==> demo"
 	@$(PY) examples/movielens_ps.py --data $(CACHE)/ml-100k </dev/null
 
+# Needs 12 GB of memory; BENCH_ARGS="--rows 1000000" needs less. See docs/benchmarks.md.
 bench: system-deps build
 	@set -e; for source in $$(find ops -name '*_bench.cc' | sort); do \
 	  echo "==> $$source"; $(PY) -m tools.cpp_build run $$source </dev/null; done
-	@set -e; for script in $$(find benchmarks -name 'bench_*.py' 2>/dev/null | sort); do \
-	  echo "==> $$script"; $(PY) $$script </dev/null; done
+	@echo "==> benchmarks/table_ops.py"
+	@$(PY) -m benchmarks.table_ops $(BENCH_ARGS) </dev/null
 
 # Works with Debian's bazel-bootstrap, which needs no download: see tools/bazel/README.md.
 bazel: system-deps $(DEPS_STAMP)
