@@ -1,6 +1,7 @@
 """What tracking adds to the table ops of an Adam step."""
 
 import os
+import shutil
 from typing import Dict, List
 
 import numpy as np
@@ -23,6 +24,8 @@ def measure(tables: AdamTables, distribution: str, batch: int, rounds: int,
     and tracked with a fifth of the keys uncaptured.
     """
     draws = KeyDraws(tables.rows, batch, distribution)
+    random = np.random.default_rng(7)
+    to_capture = int(batch * TO_CAPTURE)
     values = tf.random.stateless_normal([batch, tables.dim], [3, 4])
 
     def keys() -> tf.Tensor:
@@ -40,8 +43,8 @@ def measure(tables: AdamTables, distribution: str, batch: int, rounds: int,
         scratch = os.path.join(directory, "step")
         tables.make_clean(scratch)
         batch_keys = draws.next()
-        tables.tracked_insert(tf.constant(batch_keys[np.argsort(np.random.default_rng(7).random(batch))]
-                                          [:int(batch * TO_CAPTURE)]), values[:int(batch * TO_CAPTURE)])
+        written = random.choice(batch_keys, to_capture, replace=False)
+        tables.tracked_insert(tf.constant(written), values[:to_capture])
         # What the tables hold of these keys is in the caches now; other keys push it out again.
         tables.plain_step(keys(), values)
         tables.cut("delta", capture_memory_bytes=4 << 30)
@@ -49,17 +52,12 @@ def measure(tables: AdamTables, distribution: str, batch: int, rounds: int,
         sample = timed(lambda: tables.tracked_step(batch_keys, values))
         reply = tables.save("delta", scratch)
         tables.resolve()
-        _remove(scratch)
+        shutil.rmtree(scratch)
         captured = reply["stats"]["rows_by_update"]
-        if captured != int(batch * TO_CAPTURE):
+        if captured != to_capture:
             raise RuntimeError(f"The step was to capture a part of its rows. Received: {captured} "
-                               f"Expected: {int(batch * TO_CAPTURE)}")
+                               f"Expected: {to_capture}")
         return sample
 
     return interleaved({PLAIN: plain, TRACKED: tracked, AGAIN: plain, CAPTURING: capturing}, rounds)
 
-
-def _remove(directory: str) -> None:
-    for name in os.listdir(directory):
-        os.remove(os.path.join(directory, name))
-    os.rmdir(directory)

@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1,
                         help="of TensorFlow's op pool, and of the drain; with 1, CPU and wall time agree when idle")
     parser.add_argument("--directory", default="/dev/shm" if os.path.isdir("/dev/shm") else None,
-                        help="where segments go; needs 5 times the size of a table set's rows")
+                        help="where segments go; needs 210 bytes per row at dim 16")
     parser.add_argument("--only", default="step,memory,save,restore", help="parts to run")
     args = parser.parse_args()
 
