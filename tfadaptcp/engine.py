@@ -23,8 +23,9 @@ from tfadaptcp.errors import DeadlineError
 
 _log = logging.getLogger("tfadaptcp")
 _LOCAL = "/job:localhost"
-# How long a host may take to answer, where nothing else is said.
+# How long a host may take to answer, where nothing else is said; and to restore what may be terabytes.
 CALL_SECONDS = 600.0
+RESTORE_SECONDS = 6 * 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +80,7 @@ class Engine:
         self.writer: Optional[threading.Thread] = None
         self.hosts = _hosts(self.groups, self.dense)
         self._ops = _ops.lib()
-        self.incarnations = {str(host.index): json.loads(self._text(host, self._ops.adaptcp_info))["incarnation"]
-                             for host in self.hosts}
+        self.incarnations = {str(index): info["incarnation"] for index, info in self._infos().items()}
         self._attach()
 
     # ------------------------------------------------------------- what there is
@@ -164,6 +164,16 @@ class Engine:
         with contextlib.suppress(*((Exception,) if best_effort else ())):
             self.on_all(lambda host: self.call(host, self._ops.adaptcp_resolve,
                                                {"sequence": sequence, "committed": committed}))
+
+    def newest_generation(self, directory: str) -> int:
+        """The newest generation that has written to a directory through these hosts, 0 if none has.
+
+        They refuse lower ones, also when the directory was emptied since.
+        """
+        return max(info["generations"].get(directory, 0) for info in self._infos().values())
+
+    def _infos(self) -> Dict[int, Dict[str, Any]]:
+        return self.on_all(lambda host: json.loads(self._text(host, self._ops.adaptcp_info)))
 
     def stats(self) -> List[Dict[str, Any]]:
         """Per host: counts, memory and histograms of p of its groups."""

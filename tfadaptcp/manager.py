@@ -283,7 +283,7 @@ class CheckpointManager:
         """Claims the directory, once, and re-publishes the head that the trackers go on from."""
         if self._claim is not None:
             return
-        claim = claims.take(self._store, self._directory, layout.new_run())
+        claim = claims.take(self._store, self._directory, above=self._engine.newest_generation(self._directory))
         sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
         head = self._engine.position_in(self._directory)
         if head is not None and not (head.head.claim < claim and commit.is_whole(self._store, self._directory, head)):

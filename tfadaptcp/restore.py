@@ -13,7 +13,7 @@ from tfadaptcp.checkpoint import chain, commit
 from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest, ObjectRef
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.embeddings import dense
-from tfadaptcp.engine import Engine, Host
+from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
 from tfadaptcp.errors import (CheckpointCorruptError, CheckpointMismatchError, CheckpointNotFoundError)
 from tfadaptcp.info import RestoreReport
 
@@ -224,7 +224,7 @@ def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any
                 "levels": [{"sequence": level["sequence"], "differential": level["differential"],
                             "objects": [item for item in level["objects"] if item["ps"] == host.index]}
                            for level in levels]}
-    engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_segments, request(host)))
+    engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_segments, request(host)), RESTORE_SECONDS)
 
 
 def _check_rows(head: Manifest, sizes: Dict[str, int]) -> None:
@@ -249,4 +249,4 @@ def _restore_dense(engine: Engine, directory: str, head: Manifest) -> None:
         for item in wanted:
             item.assign_part_of(whole[item.name])
 
-    engine.on_all(restore_on)
+    engine.on_all(restore_on, RESTORE_SECONDS)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfadaptcp import _ops
 from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest
-from tfadaptcp.engine import Engine, Host
+from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
 
 
 def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]]) -> None:
@@ -26,7 +26,7 @@ def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]]) -> Non
             calls.setdefault(host.index, []).append(item)
         engine.parallel({index: (lambda index=index, items=items: [
             _route_object(engine, engine.hosts[index], item, level, head, routes) for item in items])
-            for index, items in calls.items()})
+            for index, items in calls.items()}, RESTORE_SECONDS)
 
 
 def _route_object(engine: Engine, host: Host, item: Dict[str, Any], level: Dict[str, Any], head: Manifest,

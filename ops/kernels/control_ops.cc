@@ -39,7 +39,8 @@ class InfoOp : public tf::OpKernel {
   void Compute(tf::OpKernelContext* ctx) override {
     const Json info = {{"tensorflow", ADAPTCP_TF_VERSION},
                        {"tensorflow-recommenders-addons", ADAPTCP_TFRA_VERSION},
-                       {"incarnation", Incarnation()}};
+                       {"incarnation", Incarnation()},
+                       {"generations", Registry::Get().generations()}};
     OP_REQUIRES_OK(ctx, SetReply(ctx, 0, info.dump()));
   }
 };

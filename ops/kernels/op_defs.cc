@@ -129,8 +129,9 @@ REGISTER_OP("Adaptcp>Info")
     .Output("info: string")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
-    .Doc("JSON: versions this library was built for, and the incarnation of "
-         "this process (a random name it keeps for life).");
+    .Doc("JSON: versions this library was built for, the incarnation of this "
+         "process (a random name it keeps for life), and the newest generation "
+         "that has written through it, by directory.");
 
 REGISTER_OP("Adaptcp>AttachGroup")
     .Input("table_handles: num_tables * resource")

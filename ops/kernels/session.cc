@@ -351,6 +351,11 @@ Status Registry::FindSession(const std::string& name,
   return Status::Ok();
 }
 
+std::map<std::string, uint64_t> Registry::generations() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return generations_;
+}
+
 Status Registry::CheckGeneration(const std::string& directory,
                                  uint64_t generation) {
   std::lock_guard<std::mutex> lock(mu_);

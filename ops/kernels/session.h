@@ -88,6 +88,8 @@ class Registry {
   // Refuses a coordinator that is behind another one which writes the same
   // directory: FailedPrecondition.
   Status CheckGeneration(const std::string& directory, uint64_t generation);
+  // The newest generation that has written through this process, by directory.
+  std::map<std::string, uint64_t> generations() const;
 
  private:
   Gate gate_;

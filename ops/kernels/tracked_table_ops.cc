@@ -72,8 +72,9 @@ class TrackedTableOp final : public tf::OpKernel {
                           type_string(), " on a table of ",
                           entry->group->spec().name,
                           ", which a checkpoint manager tracks: clearing, "
-                          "importing or loading it would go unnoticed. Close "
-                          "the manager first, and create it again afterwards."));
+                          "importing or loading it would go unnoticed. Remove "
+                          "rows by their keys instead, or restore a "
+                          "checkpoint."));
         }
       }
       stock_->Compute(ctx);

@@ -347,3 +347,24 @@ def test_keras_3_is_refused(first, legacy, module):
         assert "ImportError: tfadaptcp needs Keras 2" in done.stderr
     else:
         assert f"found {module}" in done.stdout, done.stderr[-2000:]
+
+
+# ------------------------------------------------------------------ a directory used again
+
+
+def test_a_directory_that_was_emptied_can_be_used_again(tmp_path):
+    """The new claim began at generation 1, which servers that had seen a later one refused."""
+    model = oracle.build()
+    for _ in range(2):
+        manager = tfadaptcp.CheckpointManager(model, tmp_path / "run", "incremental")
+        rows.write(model, range(10), seed=1)
+        manager.save()
+        newest = manager.wait().generation
+        manager.close()
+    assert newest == 2
+    shutil.rmtree(tmp_path / "run")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path / "run", "incremental")
+    copy = oracle.take(model)
+    manager.save()
+    assert manager.wait().generation == 3
+    oracle.check(copy, restored(tmp_path / "run"), "run")

@@ -18,7 +18,7 @@ Claim = ClaimName
 _log = logging.getLogger("tfadaptcp")
 
 
-def take(store: Store, directory: str, run: Optional[str] = None) -> Claim:
+def take(store: Store, directory: str, run: Optional[str] = None, above: int = 0) -> Claim:
     """Claims the directory for a new run.
 
     Manifests are to be listed after this returns, not before: a head committed in between belongs to the state that
@@ -28,9 +28,10 @@ def take(store: Store, directory: str, run: Optional[str] = None) -> Claim:
         store: where `directory` lies.
         directory: the checkpoint directory; created if it isn't there.
         run: the run's identifier, by default a new one.
+        above: a generation known to have been used, though the directory may have been emptied since.
 
     Returns:
-        The claim: its generation is above every claim, manifest and data directory seen, from 1.
+        The claim: its generation is above `above` and every claim, manifest and data directory seen, from 1.
 
     Raises:
         FencedError: another coordinator claimed the directory at the same time and came out above.
@@ -38,7 +39,7 @@ def take(store: Store, directory: str, run: Optional[str] = None) -> Claim:
     """
     run = layout.new_run() if run is None else run
     # Manifests and data count too: the claims may have been left out when the directory was copied.
-    claim = layout.claim_name(_highest_generation(store, directory) + 1, run)
+    claim = layout.claim_name(max(above, _highest_generation(store, directory)) + 1, run)
     store.put(join(directory, layout.CLAIMS, str(claim)), b"")
     ensure_current(store, directory, claim)
     return claim
