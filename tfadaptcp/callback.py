@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfadaptcp import policies
 from tfadaptcp.embeddings import lazy_build
-from tfadaptcp.errors import CheckpointNotFoundError, FencedError
+from tfadaptcp.errors import AdaptCPError, CheckpointNotFoundError, FencedError
 from tfadaptcp.manager import ON_PENDING, CheckpointManager
 from tfadaptcp.options import EngineOptions
 
@@ -147,7 +147,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             epoch, batch = epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
         try:
             info = self.manager.save(on_pending, epoch=epoch, batch=batch)
-        except Exception as error:
+        except (AdaptCPError, OSError) as error:  # others are of the steps that the cut waited for
             self._surface(error)
             return
         if info is not None:

@@ -130,6 +130,7 @@ class CheckpointManager:
             FencedError: another coordinator has claimed the directory.
             SaveFailedError: the cut failed, on the parameter server named; the rows stay unsaved.
             StoreUnavailableError: the directory could not be listed.
+            Exception: whatever a scheduled step raised while the cut waited for it.
         """
         if on_pending not in ON_PENDING:
             raise ValueError(f"on_pending: Received: {on_pending!r}. Expected: one of {ON_PENDING}")
@@ -344,7 +345,8 @@ class CheckpointManager:
         draft = Manifest(
             run=name.run, generation=name.generation, sequence=name.sequence,
             parent=None if head is None else head.name, created=utc_now(),
-            policy={"name": self._policy.name, "threshold": min(threshold, 2.0), "decay": self._decay}, step=step, epoch=epoch,
+            policy={"name": self._policy.name, "threshold": min(threshold, 2.0), "decay": self._decay},
+            step=step, epoch=epoch,
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence,
             groups=groups, dense=self._engine.dense_specs(), table_rows=table_rows,

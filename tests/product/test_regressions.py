@@ -368,3 +368,18 @@ def test_a_directory_that_was_emptied_can_be_used_again(tmp_path):
     manager.save()
     assert manager.wait().generation == 3
     oracle.check(copy, restored(tmp_path / "run"), "run")
+
+
+# ------------------------------------------------------------------ errors that are not ours
+
+
+def test_the_error_of_a_step_is_not_taken_for_that_of_a_checkpoint(tmp_path, monkeypatch):
+    """A cut waits for scheduled steps. What they raise ended up as a warning, and training went on without them."""
+    def failed_step(model, timeout_seconds):
+        raise tf.errors.UnavailableError(None, None, "a parameter server is gone")
+
+    monkeypatch.setattr("tfadaptcp.draining.drain", failed_step)
+    model = oracle.build()
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, 2, on_failure="continue")
+    with pytest.raises(tf.errors.UnavailableError, match="is gone"):
+        model.fit(data(6), callbacks=[callback], verbose=0)
