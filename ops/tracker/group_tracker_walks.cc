@@ -1,0 +1,164 @@
+// The parts of GroupTracker that go through the whole index: set-up, the ends of
+// a restore, observation. What goes key by key is in group_tracker.cc.
+
+#include <algorithm>
+
+#include "ops/tracker/group_tracker.h"
+
+namespace adaptcp {
+
+namespace {
+
+using Hold = std::lock_guard<SpinLock>;
+
+}  // namespace
+
+template <typename K>
+Status GroupTracker<K>::Reset(Seq next_sequence, Seq base_sequence) {
+  if (next_sequence == 0 || next_sequence > kMaxSequence ||
+      base_sequence >= next_sequence) {
+    return Status::InvalidArgument(
+        "bad sequences for a reset. Received: next " +
+        std::to_string(next_sequence) + ", base " +
+        std::to_string(base_sequence) + " Expected: base < next <= " +
+        std::to_string(kMaxSequence));
+  }
+  std::lock_guard<std::mutex> control(control_);
+  pending_.store(0);
+  recent_.Clear();
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Hold hold(stripes_[s].lock);
+    stripes_[s].Clear(base_sequence);
+  }
+  drain_.store(0);
+  unresolved_.store(0);
+  current_.store(next_sequence);
+  base_.store(base_sequence);
+  return Status::Ok();
+}
+
+template <typename K>
+void GroupTracker<K>::Reserve(uint64_t keys) {
+  // Stripes differ by chance.
+  const double mean = static_cast<double>(keys) / options_.stripes;
+  const double each = mean + 4 * std::sqrt(mean);
+  if (each > static_cast<double>(kMaxSequence)) return;
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Hold hold(stripes_[s].lock);
+    try {
+      stripes_[s].index.Reserve(static_cast<size_t>(each));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
+}
+
+template <typename K>
+void GroupTracker<K>::FinishRestore() {
+  const uint32_t dead = MakeMark(0, MarkClass::kTombstone);
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    WalkCursor cursor;
+    for (bool done = false; !done;) {
+      Hold hold(stripe.lock);
+      done = stripe.WalkEntries(
+          &cursor, options_.walk_step, [&](Entry* entry) {
+            return entry->mark == dead && !entry->Unsaved(stripe.base)
+                       ? Visit::kErase
+                       : Visit::kKeep;
+          });
+    }
+  }
+}
+
+template <typename K>
+Status GroupTracker<K>::MarkEverything() {
+  std::lock_guard<std::mutex> control(control_);
+  if (unresolved_.load() != 0) {
+    return Status::FailedPrecondition(
+        "rows can't all be marked as unsaved: checkpoint " +
+        std::to_string(unresolved_.load()) + " is not resolved");
+  }
+  const Seq current = current_.load();
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    WalkCursor cursor;
+    for (bool done = false; !done;) {
+      Hold hold(stripe.lock);
+      stripe.ScanAll();
+      done = stripe.WalkEntries(&cursor, options_.walk_step, [&](Entry* entry) {
+        entry->p = decay_.Idle(entry->p, current - entry->last_update);
+        entry->last_update = current;
+        return Visit::kKeep;
+      });
+    }
+  }
+  return Status::Ok();
+}
+
+template <typename K>
+TrackerStats GroupTracker<K>::Stats() const {
+  TrackerStats stats;
+  stats.memory_bytes =
+      options_.stripes * sizeof(Stripe<K>) + recent_.memory_bytes();
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    Hold hold(stripe.lock);
+    stats.keys += stripe.index.size();
+    stats.unsaved_listed +=
+        stripe.scan ? stripe.index.size() : stripe.unsaved.size();
+    stats.scanned_stripes += stripe.scan;
+    stats.memory_bytes +=
+        stripe.index.memory_bytes() +
+        (stripe.unsaved.capacity() + stripe.pending_list.capacity()) *
+            sizeof(K);
+  }
+  stats.pending_sequence = unresolved_.load();
+  stats.current_sequence = current_.load();
+  stats.base_sequence = base_.load();
+  return stats;
+}
+
+template <typename K>
+void GroupTracker<K>::HistogramOfP(PHistogram* out) const {
+  const Seq current = current_.load();
+  for (uint32_t s = 0; s < options_.stripes; ++s) {
+    Stripe<K>& stripe = stripes_[s];
+    size_t position = 0;
+    for (bool done = false; !done;) {
+      Hold hold(stripe.lock);
+      // Goes on where it was if the table grows meanwhile: rows near that
+      // place may be counted twice, which no policy can notice.
+      WalkCursor cursor{position, stripe.index.growths()};
+      done = stripe.WalkEntries(
+          &cursor, options_.walk_step, [&](Entry* entry) {
+            // A cut may have come since `current` was read.
+            const Seq idle =
+                current - std::min<Seq>(current, entry->last_update);
+            const int bucket =
+                PHistogram::BucketOf(decay_.Idle(entry->p, idle));
+            ++out->all[bucket];
+            out->unsaved[bucket] += entry->Unsaved(stripe.base);
+            return Visit::kKeep;
+          });
+      position = cursor.position;
+    }
+  }
+}
+
+// The class is instantiated in group_tracker.cc, without these members.
+#define ADAPTCP_INSTANTIATE(K)                          \
+  template Status GroupTracker<K>::Reset(Seq, Seq);     \
+  template void GroupTracker<K>::Reserve(uint64_t);     \
+  template void GroupTracker<K>::FinishRestore();       \
+  template Status GroupTracker<K>::MarkEverything();    \
+  template TrackerStats GroupTracker<K>::Stats() const; \
+  template void GroupTracker<K>::HistogramOfP(PHistogram*) const
+
+ADAPTCP_INSTANTIATE(int64_t);
+ADAPTCP_INSTANTIATE(int32_t);
+ADAPTCP_INSTANTIATE(std::string);
+
+#undef ADAPTCP_INSTANTIATE
+
+}  // namespace adaptcp
