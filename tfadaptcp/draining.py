@@ -12,6 +12,11 @@ def has_coordinator(model: tf.keras.Model) -> bool:
     return _coordinator(model) is not None
 
 
+def uses_parameter_servers(model: tf.keras.Model) -> bool:
+    """Whether the model was made under ParameterServerStrategy."""
+    return isinstance(model.distribute_strategy, tf.distribute.ParameterServerStrategy)
+
+
 def num_workers(model: tf.keras.Model) -> int:
     """Workers that run steps, 1 without a coordinator."""
     coordinator = _coordinator(model)
@@ -33,8 +38,7 @@ def drain(model: tf.keras.Model, timeout_seconds: float) -> bool:
 
 
 def _coordinator(model: tf.keras.Model):
-    strategy = model.distribute_strategy
-    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+    if not uses_parameter_servers(model):
         return None
     # The one of the strategy: `fit` and custom loops share it.
-    return getattr(strategy, "_cluster_coordinator", None)
+    return model.distribute_strategy._cluster_coordinator

@@ -426,7 +426,7 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
         optimizer: None: the model's. False: none, weights only.
 
     Raises:
-        ValueError: trainable tables and no optimizer.
+        ValueError: trainable tables and no optimizer, or one that compiles under parameter servers.
         UnbuiltModelError, UntrackableTableError, CheckpointMismatchError: see `Engine`.
     """
     require_built(model)
@@ -439,6 +439,10 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
                 "optimizer=False to checkpoint the weights only.")
     if optimizer is False:
         optimizer = None
+    if getattr(optimizer, "jit_compile", False) and draining.uses_parameter_servers(model):
+        raise ValueError(
+            "XLA can't compile updates of TFRA's tables under ParameterServerStrategy. Received: an optimizer with "
+            "jit_compile=True. Expected: jit_compile=False.")
     current = getattr(model, ENGINE, None)
     if current is not None and current.decay == decay and current.tracks(model, optimizer):
         return current

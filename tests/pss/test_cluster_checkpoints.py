@@ -73,6 +73,7 @@ def test_custom_coordinator_loop(tmp_path):
     found = run("custom_loop", tmp_path / "checkpoints", tmp_path / "oracle")
     assert found["steps"] == [60, 150, 240, 330]
     assert len(found["wrong"]) == 4 and not any(found["wrong"].values())
+    assert "jit_compile" in found["refused"]
 
 
 def test_a_restarted_ps_blocks_saves(tmp_path):
