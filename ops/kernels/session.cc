@@ -104,15 +104,17 @@ Status Session::Cut(const Json& request, Json* reply) {
       request.value("capture_memory_bytes", size_t{256} << 20),
       std::chrono::milliseconds(
           request.value("update_wait_ms", int64_t{10000})));
+  Seq pending = 0;
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (saving_) {
       return Status::FailedPrecondition(
           "checkpoint " + std::to_string(pending_) + " is still being saved");
     }
+    pending = pending_;
   }
-  if (pending_ != 0) {
-    ADAPTCP_RETURN_IF_ERROR(Resolve(pending_, pending_ == last_committed));
+  if (pending != 0) {
+    ADAPTCP_RETURN_IF_ERROR(Resolve(pending, pending == last_committed));
   }
   (*reply)["tables"] = Json::object();
   for (const auto& group : groups_) {
