@@ -19,6 +19,8 @@ from tfadaptcp.info import RestoreReport
 
 _log = logging.getLogger("tfadaptcp")
 
+# Rows by which TFRA's count of a table may be off, however small it is.
+_DRIFT = 16
 # What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
 
@@ -228,11 +230,19 @@ def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any
 
 
 def _check_rows(head: Manifest, sizes: Dict[str, int]) -> None:
+    """Compares tables as wholes with what they were; rows are compared exactly, object by object, as they are read.
+
+    Not for equality: TFRA's own count, which the manifest has to go by, drifts upwards under concurrent inserts and
+    removals, by one in some thousands of them, and an error here would make a good checkpoint useless.
+    """
     for table, rows in head.table_rows.items():
-        if table in sizes and sizes[table] != rows:
-            raise tf.errors.DataLossError(
-                None, None, f"table {table}: Received: {sizes[table]} rows after the restore. Expected: {rows}, as at "
+        if table not in sizes or sizes[table] == rows:
+            continue
+        text = (f"table {table}: Received: {sizes[table]} rows after the restore. Expected: about {rows}, TFRA's count at "
                 "the cut")
+        if sizes[table] < rows - rows // 10 - _DRIFT or sizes[table] > rows + rows // 100 + _DRIFT:
+            raise tf.errors.DataLossError(None, None, text)
+        _log.info("%s", text)
 
 
 def _restore_dense(engine: Engine, directory: str, head: Manifest) -> None:

@@ -71,7 +71,7 @@ def test_a_manifest_with_other_rows_than_the_files_hold_is_refused(tmp_path):
     manager.save()
     manager.wait()
     head = commit.latest(Store(), str(tmp_path))
-    wrong = dataclasses.replace(head, table_rows={**head.table_rows, "emb0-parameter/m": 21})
+    wrong = dataclasses.replace(head, table_rows={**head.table_rows, "emb0-parameter/m": 210})
     path = tmp_path / "manifests" / f"{head.name}.json"
     path.write_bytes(wrong.to_json())
     with pytest.raises(tfadaptcp.CheckpointCorruptError, match="emb0-parameter/m.*20 rows.*21"):

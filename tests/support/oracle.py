@@ -120,7 +120,14 @@ def _rows(variable: Any) -> dict[Any, tuple[int, bytes]]:
     rows: dict[Any, tuple[int, bytes]] = {}
     for shard, table in enumerate(variable.tables):
         keys, values = (tensor.numpy() for tensor in table.export())
-        for key, value in zip(keys.tolist(), values):
+        # TFRA's count of a table drifts upwards under concurrent inserts and removals; its export has that many rows,
+        # and the last ones are whatever was in memory there. What a lookup finds, once, is what is in the table.
+        there = table.lookup(tf.constant(keys, variable.key_dtype), return_exists=True)[1].numpy() if len(keys) else []
+        seen = set()
+        for key, value, exists in zip(keys.tolist(), values, there):
+            if not exists or key in seen:
+                continue
+            seen.add(key)
             assert key not in rows, f"{variable.name}: key {key!r} is in two shards"
             rows[key] = (shard, _bytes(value))
     return rows

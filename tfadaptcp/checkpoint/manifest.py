@@ -79,7 +79,7 @@ class Manifest:
         groups, dense: what was saved, with the spec that a restore checks.
         objects: every object of the state; increments in the order of their sequences.
         rows: {kind: {group: rows}}, the sums over the objects.
-        table_rows: {table: live rows} at the cut, summed over its shards: what a restore must arrive at.
+        table_rows: {table: live rows} at the cut by TFRA's count, which may be slightly too high, over its shards.
         incarnations: {ps: incarnation}.
         scalars: Python state beside the dense variables (learning rate and the like), plain JSON values.
         stats: measurements, plain JSON values.
