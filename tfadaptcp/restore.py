@@ -181,10 +181,13 @@ def _apply(engine: Engine, directory: str, head: Manifest) -> None:
         else:
             routing.restore(engine, head, levels)
         sizes: Dict[str, int] = {}
+        received: Dict[str, int] = {}
         for reply in engine.on_all(
                 lambda host: engine.call_named(host, ops.adaptcp_restore_end)).values():
-            for table, rows in reply["sizes"].items():
-                sizes[table] = sizes.get(table, 0) + rows
+            for total, part in ((sizes, reply["sizes"]), (received, reply["received"])):
+                for name, rows in part.items():
+                    total[name] = total.get(name, 0) + rows
+        _check_received(head, received)
         _check_rows(head, sizes)
         _restore_dense(engine, directory, head)
     except BaseException:
@@ -227,6 +230,15 @@ def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any
                             "objects": [item for item in level["objects"] if item["ps"] == host.index]}
                            for level in levels]}
     engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_segments, request(host)), RESTORE_SECONDS)
+
+
+def _check_received(head: Manifest, received: Dict[str, int]) -> None:
+    """Every row of every object has reached a shard, whichever way it went."""
+    for group, rows in received.items():
+        expected = sum(groups.get(group, 0) for groups in head.rows.values())
+        if rows != expected:
+            raise tf.errors.DataLossError(
+                None, None, f"group {group}: Received: {rows} rows from the files. Expected: {expected}, as in the manifest")
 
 
 def _check_rows(head: Manifest, sizes: Dict[str, int]) -> None:

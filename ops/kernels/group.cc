@@ -1,5 +1,6 @@
 #include "ops/kernels/group.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -156,6 +157,7 @@ class GroupOf final : public Group {
       ADAPTCP_RETURN_IF_ERROR(
           FromTensorFlow(table->ImportValues(ctx, no_keys, no_values)));
     }
+    received_ = 0;
     return tracker_.Reset(next_sequence, base_sequence);
   }
 
@@ -203,10 +205,12 @@ class GroupOf final : public Group {
                                GatherRows(rows.values[t], take))));
       }
     }
+    received_ += n;
     return Status::Ok();
   }
 
   void RestoreEnd() override { tracker_.FinishRestore(); }
+  uint64_t received() const override { return received_; }
 
   Json Stats() const override {
     const TrackerStats stats = tracker_.Stats();
@@ -306,6 +310,7 @@ class GroupOf final : public Group {
 
   GroupTracker<K> tracker_;
   const size_t row_bytes_;
+  std::atomic<uint64_t> received_{0};
 };
 
 Status CheckTables(const GroupSpec& spec, const Group::Tables& tables) {

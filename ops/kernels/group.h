@@ -83,6 +83,8 @@ class Group {
                              const RestoredRows& rows,
                              const RestoreLevel& level) = 0;
   virtual void RestoreEnd() = 0;
+  // Rows, tombstones and superseded ones too, handed over since RestoreBegin.
+  virtual uint64_t received() const = 0;
 
   virtual Json Stats() const = 0;
 

@@ -258,7 +258,8 @@ REGISTER_OP("Adaptcp>RestoreEnd")
     .Output("reply: string")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
-    .Doc("Ends a restore. reply: JSON {sizes: {table: rows}}.");
+    .Doc("Ends a restore. reply: JSON {sizes: {table: rows}, received: {group: "
+         "rows handed over, superseded ones too}}.");
 
 REGISTER_OP("Adaptcp>ReadDense")
     .Input("request: string")

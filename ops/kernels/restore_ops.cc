@@ -299,13 +299,15 @@ class RestoreEndOp : public tf::OpKernel {
     std::shared_ptr<Session> session;
     ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
     std::map<std::string, uint64_t> sizes;
+    std::map<std::string, uint64_t> received;
     for (const auto& group : session->groups()) {
       group->RestoreEnd();
+      received[group->spec().name] += group->received();
       for (size_t t = 0; t < group->tables().size(); ++t) {
         sizes[group->spec().tables[t].name] += group->tables()[t]->size();
       }
     }
-    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, Json{{"sizes", sizes}}.dump()));
+    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, Json{{"sizes", sizes}, {"received", received}}.dump()));
   }
 };
 

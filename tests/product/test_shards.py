@@ -132,3 +132,24 @@ def test_a_custom_partitioner_that_changed_under_its_name(tmp_path):
     fresh.load_adaptcp(tmp_path)
     oracle.check(list(copies.values())[-1], fresh, shards=False)
     oracle.check_placement(fresh)
+
+
+def test_rows_that_are_lost_on_the_way_to_their_shard_fail_the_restore(tmp_path, monkeypatch):
+    """The last block of each object is not sent: what arrives is counted, exactly."""
+    from tfadaptcp.engine import Engine
+    make_checkpoints(build(2), tmp_path, policies.Incremental())
+    call = Engine.call
+
+    def losing(self, host, op, request, *inputs):
+        reply = call(self, host, op, request, *inputs)
+        if isinstance(reply, dict) and "blocks" in reply:
+            reply["blocks"] = {group: max(0, blocks - 1) for group, blocks in reply["blocks"].items()}
+        return reply
+
+    fresh = build(3)
+    monkeypatch.setattr(Engine, "call", losing)
+    name = commit.list_heads(Store(), str(tmp_path))[0][-1].name
+    with pytest.raises(tfadaptcp.CheckpointCorruptError, match="rows from the files"):
+        fresh.load_adaptcp(tmp_path, name)
+    monkeypatch.undo()
+    assert fresh.load_adaptcp(tmp_path, name).checkpoint == name
