@@ -1,0 +1,1 @@
+"""An executable model of what tfadaptcp promises, in plain Python."""
