@@ -300,12 +300,13 @@ class CheckpointManager:
         self._sequence = sequence
         self._claim = claim
 
-    def _cut(self, consistency: str, epoch: int, batch: Optional[int], epoch_start_step: int) -> _Pending:
+    def _cut(self, consistency: str, epoch: int, batch: Optional[int], epoch_start_step: int,
+             replaced: bool = False) -> _Pending:
         # None: nothing was saved to this directory yet, or another manager of the model has saved elsewhere since.
         head = self._engine.position_in(self._directory)
         stats = chain.policy_stats(head)
         groups = self._engine.group_specs()
-        is_base = head is None or chain.needs_base(head, groups) or self._policy.base_due(stats)
+        is_base = head is None or replaced or chain.needs_base(head, groups) or self._policy.base_due(stats)
         threshold = self._policy.hot_threshold(stats)
         self._sequence = max(self._sequence, self._engine.last_sequence + 1)
         name = layout.head_name(self._claim.generation, self._sequence, self._claim.run)
@@ -332,6 +333,10 @@ class CheckpointManager:
             if not isinstance(error, Exception):
                 raise
             raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
+        if any("replaced" in reply for reply in replies.values()):
+            # Tables were cleared, imported or loaded, as the hosts of those know: this has to be a base.
+            self._engine.resolve(name.sequence, committed=False, best_effort=True)
+            return self._cut(consistency, epoch, batch, epoch_start_step, replaced=True)
         changed = {ps: reply["incarnation"] for ps, reply in replies.items()
                    if reply["incarnation"] != self._engine.incarnations[str(ps)]}
         if changed:

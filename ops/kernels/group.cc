@@ -1,6 +1,7 @@
 #include "ops/kernels/group.h"
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -111,6 +112,47 @@ class GroupOf final : public Group {
       tracker_.Touch(k, n);
     }
   }
+
+  tf::Tensor KeysWithEntries(const tf::Tensor& keys) const override {
+    std::vector<K> copies;
+    std::vector<uint32_t> known;
+    tracker_.FindKnown(KeyData(keys, &copies), keys.NumElements(), &known);
+    return GatherKeys(keys, known);
+  }
+
+  void BeforeReplace(tf::OpKernelContext* ctx,
+                     SavePipeline* pipeline) override {
+    const Seq cut = tracker_.pending_sequence();
+    if (cut == 0 || pipeline == nullptr || !pipeline->Begin()) return;
+    const auto deadline =
+        std::chrono::steady_clock::now() + pipeline->update_wait();
+    typename GroupTracker<K>::UnclaimedCursor cursor;
+    std::vector<K> keys;
+    Status status;
+    while (status.ok() &&
+           tracker_.NextUnclaimed(cut, &cursor, kDrainRows, &keys)) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        status = Status::DeadlineExceeded(
+            "a table of " + spec_.name + " was cleared, imported or loaded " +
+            "before this checkpoint was captured, which took longer than " +
+            std::to_string(pipeline->update_wait().count()) + " ms");
+      } else {
+        status = Capture(ctx, cut, std::move(keys), pipeline,
+                         CaptureSource::kUpdate);
+      }
+    }
+    if (!status.ok()) pipeline->Abort(status);
+    pipeline->End();
+  }
+
+  void AfterReplace(const tf::Tensor& keys) override {
+    tracker_.MarkEverything();
+    std::vector<K> copies;
+    const K* k = KeyData(keys, &copies);
+    tracker_.Touch(k, keys.NumElements());
+  }
+
+  bool NeedsBase() const override { return tracker_.NeedsBase(); }
 
   Status CaptureNext(tf::OpKernelContext* ctx, Seq cut, SavePipeline* pipeline,
                      bool* done) override {

@@ -60,6 +60,22 @@ class Group {
                              const tensorflow::Tensor& keys,
                              SavePipeline* pipeline) = 0;
 
+  // Those of `keys` that a removal has to be announced for: the others have no
+  // row in any table.
+  virtual tensorflow::Tensor KeysWithEntries(
+      const tensorflow::Tensor& keys) const = 0;
+
+  // Before an op that changes a table as a whole, gate closed: captures all that
+  // the pending cut still needs. It waits, for a bounded time, for room in
+  // `pipeline` (null: none is pending); what can't be captured aborts it.
+  virtual void BeforeReplace(tensorflow::OpKernelContext* ctx,
+                             SavePipeline* pipeline) = 0;
+  // After it, still closed: every row is unsaved, those of `keys` too, which
+  // name at least all the rows that are new.
+  virtual void AfterReplace(const tensorflow::Tensor& keys) = 0;
+  // Gate closed. Whether the next checkpoint has to be a base for that reason.
+  virtual bool NeedsBase() const = 0;
+
   // Drain: captures the next rows of a cut; *done when none is left. Any thread.
   virtual Status CaptureNext(tensorflow::OpKernelContext* ctx, Seq cut,
                              SavePipeline* pipeline, bool* done) = 0;

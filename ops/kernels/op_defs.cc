@@ -89,7 +89,8 @@ REGISTER_OP("Adaptcp>CuckooHashTableRemove")
     .Attr("Tin: type")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
-    .Doc("TFRA's CuckooHashTableRemove behind the gate, as Insert.");
+    .Doc("TFRA's CuckooHashTableRemove behind the gate, as Insert; keys that "
+         "have no row are not marked.");
 
 REGISTER_OP("Adaptcp>CuckooHashTableClear")
     .Input("table_handle: resource")
@@ -97,8 +98,9 @@ REGISTER_OP("Adaptcp>CuckooHashTableClear")
     .Attr("value_dtype: type")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
-    .Doc("TFRA's CuckooHashTableClear; refused while a manager tracks the "
-         "table.");
+    .Doc("TFRA's CuckooHashTableClear. On a tracked table under the closed "
+         "gate: captures all that a pending checkpoint still needs, clears, "
+         "marks every row. The next checkpoint is a base.");
 
 REGISTER_OP("Adaptcp>CuckooHashTableImport")
     .Input("table_handle: resource")
@@ -108,8 +110,7 @@ REGISTER_OP("Adaptcp>CuckooHashTableImport")
     .Attr("Tout: type")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
-    .Doc("TFRA's CuckooHashTableImport; refused while a manager tracks the "
-         "table.");
+    .Doc("TFRA's CuckooHashTableImport, as Clear.");
 
 REGISTER_OP("Adaptcp>CuckooHashTableLoadFromFileSystem")
     .Input("table_handle: resource")
@@ -122,8 +123,8 @@ REGISTER_OP("Adaptcp>CuckooHashTableLoadFromFileSystem")
     .Attr("buffer_size: int >= 1")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
-    .Doc("TFRA's CuckooHashTableLoadFromFileSystem; refused while a manager "
-         "tracks the table.");
+    .Doc("TFRA's CuckooHashTableLoadFromFileSystem, as Clear; an export under "
+         "the closed gate lists the keys that were loaded.");
 
 REGISTER_OP("Adaptcp>Info")
     .Output("info: string")
@@ -170,7 +171,9 @@ REGISTER_OP("Adaptcp>Cut")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
     .Doc("Takes the cut of a checkpoint under the closed gate. Nothing is "
-         "copied.");
+         "copied. reply: JSON {tables: {table: rows}, seconds, incarnation}; or "
+         "{replaced: [groups], incarnation}, and no cut was taken: tables were "
+         "cleared, imported or loaded, so that it has to be a base.");
 
 REGISTER_OP("Adaptcp>Save")
     .Input("request: string")

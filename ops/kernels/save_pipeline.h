@@ -46,6 +46,8 @@ class SavePipeline {
   // is given up so that training goes on.
   SavePipeline(size_t memory_limit, std::chrono::milliseconds update_wait);
 
+  std::chrono::milliseconds update_wait() const { return update_wait_; }
+
   // Brackets a capture. Begin returns false once every row is captured or the
   // save was aborted: there is nothing left to do. Between true and End the
   // pipeline does not close.

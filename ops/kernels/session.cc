@@ -116,6 +116,12 @@ Status Session::Cut(const Json& request, Json* reply) {
   if (pending != 0) {
     ADAPTCP_RETURN_IF_ERROR(Resolve(pending, pending == last_committed));
   }
+  for (const auto& group : groups_) {
+    if (kind == CutKind::kDelta && group->NeedsBase()) {
+      (*reply)["replaced"].push_back(group->spec().name);
+    }
+  }
+  if (reply->contains("replaced")) return Status::Ok();
   (*reply)["tables"] = Json::object();
   for (const auto& group : groups_) {
     const auto found = thresholds.find(group->spec().name);

@@ -34,7 +34,9 @@ class Session {
   const std::vector<std::unique_ptr<Group>>& groups() const { return groups_; }
 
   // Gate closed. Resolves a checkpoint left pending (committed iff it is
-  // `last_committed`), then takes the cut of request.sequence.
+  // `last_committed`), then takes the cut of request.sequence. Takes none, and
+  // replies {replaced: [groups]}, if it is a delta and tables have been cleared,
+  // imported or loaded since the base: the next checkpoint has to be a base.
   Status Cut(const Json& request, Json* reply);
 
   // Blocks until the pending cut is durable in segments, or failed.

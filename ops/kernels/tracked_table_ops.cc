@@ -1,19 +1,17 @@
 // The ops that every TFRA CPU table issues once tfadaptcp is imported. Each has
 // the signature of a TFRA op and runs TFRA's own kernel for it, inside the gate;
 // those that write first capture and mark. While no manager tracks the table,
-// that is all they do.
+// that is all they do. Those that change tables as wholes are in
+// replacing_table_ops.cc.
 
-#include <map>
 #include <memory>
-#include <string>
 #include <type_traits>
 
 #include "ops/kernels/session.h"
+#include "ops/kernels/stock_kernel.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
-#include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace adaptcp {
@@ -22,24 +20,16 @@ namespace {
 namespace tf = tensorflow;
 
 enum class Effect {
-  kRead,      // changes nothing
-  kWriteRows, // changes the rows of its keys
-  kReplace,   // changes everything
+  kRead,        // changes nothing
+  kWriteRows,   // changes the rows of its keys, or makes them
+  kRemoveRows,  // removes the rows of its keys, if they are there
 };
 
 template <Effect effect>
 class TrackedTableOp final : public tf::OpKernel {
  public:
   explicit TrackedTableOp(tf::OpKernelConstruction* ctx) : tf::OpKernel(ctx) {
-    tf::NodeDef stock = def();
-    const std::string suffix = stock.op().substr(std::string("Adaptcp>").size());
-    stock.set_op("TFRA>" + suffix);
-    tf::Status status;
-    stock_ = tf::CreateOpKernel(
-        ctx->device_type(), static_cast<tf::DeviceBase*>(ctx->device()),
-        ctx->device()->GetAllocator(tf::AllocatorAttributes()), stock,
-        ctx->graph_def_version(), &status);
-    OP_REQUIRES_OK(ctx, status);
+    OP_REQUIRES_OK(ctx, MakeStockKernel(ctx, def(), &stock_));
   }
 
   void Compute(tf::OpKernelContext* ctx) override {
@@ -49,32 +39,20 @@ class TrackedTableOp final : public tf::OpKernel {
       return;
     } else {
       tf::core::RefCountPtr<tf::lookup::LookupInterface> table;
-      const tf::ResourceHandle& handle = tf::HandleFromInput(ctx, 0);
-      tf::lookup::LookupInterface* raw = nullptr;
-      OP_REQUIRES_OK(
-          ctx,
-          (ctx->resource_manager()->Lookup<tf::lookup::LookupInterface, false>(
-              handle.container(), handle.name(), &raw)));
-      table.reset(raw);
+      OP_REQUIRES_OK(ctx, FindTable(ctx, &table));
       const GateScope inside(&registry.gate());
-      if (const Registry::Entry* entry = registry.Find(raw)) {
-        if constexpr (effect == Effect::kWriteRows) {
-          const tf::Tensor& keys = ctx->input(1);
-          // With other keys TFRA's kernel refuses, and nothing is written.
-          if (keys.dtype() == table->key_dtype()) {
-            const std::shared_ptr<SavePipeline> pipeline =
-                entry->session->pipeline();
+      if (const Registry::Entry* entry = registry.Find(table.get())) {
+        const tf::Tensor& keys = ctx->input(1);
+        // With other keys TFRA's kernel refuses, and nothing is written.
+        if (keys.dtype() == table->key_dtype()) {
+          const std::shared_ptr<SavePipeline> pipeline =
+              entry->session->pipeline();
+          if constexpr (effect == Effect::kRemoveRows) {
+            entry->group->BeforeWrite(ctx, entry->group->KeysWithEntries(keys),
+                                      pipeline.get());
+          } else {
             entry->group->BeforeWrite(ctx, keys, pipeline.get());
           }
-        } else {
-          OP_REQUIRES(ctx, false,
-                      tf::errors::Unimplemented(
-                          type_string(), " on a table of ",
-                          entry->group->spec().name,
-                          ", which a checkpoint manager tracks: clearing, "
-                          "importing or loading it would go unnoticed. Remove "
-                          "rows by their keys instead, or restore a "
-                          "checkpoint."));
         }
       }
       stock_->Compute(ctx);
@@ -94,10 +72,7 @@ ADAPTCP_TABLE_OP("Find", Effect::kRead);
 ADAPTCP_TABLE_OP("FindWithExists", Effect::kRead);
 ADAPTCP_TABLE_OP("Insert", Effect::kWriteRows);
 ADAPTCP_TABLE_OP("Accum", Effect::kWriteRows);
-ADAPTCP_TABLE_OP("Remove", Effect::kWriteRows);
-ADAPTCP_TABLE_OP("Clear", Effect::kReplace);
-ADAPTCP_TABLE_OP("Import", Effect::kReplace);
-ADAPTCP_TABLE_OP("LoadFromFileSystem", Effect::kReplace);
+ADAPTCP_TABLE_OP("Remove", Effect::kRemoveRows);
 
 #undef ADAPTCP_TABLE_OP
 

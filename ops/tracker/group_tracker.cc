@@ -114,6 +114,7 @@ void GroupTracker<K>::Claim(Seq n, const K* keys, const uint32_t* idx,
           mark = MarkClass::kHot;
         }
         entry->mark = MakeMark(n, mark);
+        if (mark == MarkClass::kTombstone && stripe->pending_is_base) return;
         out[j] = mark == MarkClass::kHot ? RowClass::kHot : RowClass::kCold;
         if (p != nullptr) p[j] = at_cut;
       });
@@ -194,6 +195,19 @@ void GroupTracker<K>::Seed(const K* keys, size_t n) {
                if (entry->last_update != 0) return;  // tracked already
                entry->last_update = current;
                stripe->List(key, options_.min_listed);
+             });
+}
+
+template <typename K>
+void GroupTracker<K>::FindKnown(const K* keys, size_t n,
+                                std::vector<uint32_t>* out) const {
+  out->clear();
+  ForEachKey(keys, nullptr, n,
+             [&](size_t j, const K& key, uint64_t hash, Stripe<K>* stripe) {
+               Hold hold(stripe->lock);
+               if (stripe->index.Find(key, hash) != nullptr) {
+                 out->push_back(static_cast<uint32_t>(j));
+               }
              });
 }
 

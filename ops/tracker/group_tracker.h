@@ -51,7 +51,9 @@ enum class CutKind : uint8_t {
 };
 
 enum class RowClass : uint8_t {
-  kLost = 0,  // captured by someone else, or not needed: don't publish
+  // Captured by someone else, or not needed, as tombstones in a base, which has
+  // nothing to take back: don't publish.
+  kLost = 0,
   kCold = 1,  // goes into the increment (into the base, if that is the kind)
   kHot = 2,   // goes into the differential
 };
@@ -137,6 +139,10 @@ class GroupTracker {
   void TouchCollected(const K* keys, size_t n,
                       const std::vector<uint32_t>& collected);
 
+  // Puts into `out` the indices of the keys that have an entry. Any other is in
+  // no table: removing it does nothing, so a removal touches only these.
+  void FindKnown(const K* keys, size_t n, std::vector<uint32_t>* out) const;
+
   // --- The drain. Any number of threads, no gate.
 
   // Replaces `keys` by at most `max_keys` candidates of cut n that are not
@@ -147,6 +153,18 @@ class GroupTracker {
   // Rows that cut n needs and nobody has claimed, by walking all candidates: 0
   // when the drain is complete. A check before the checkpoint is reported done.
   uint64_t CountUncaptured(Seq n) const;
+
+  // Where a walk of NextUnclaimed is.
+  struct UnclaimedCursor {
+    uint32_t stripe = 0;
+    WalkCursor in_stripe;
+  };
+  // Replaces `keys` by at most `max_keys` keys that cut n needs and nobody has
+  // claimed, those that NextPending has handed to somebody included. False at
+  // the end. Once each batch has been claimed before the next is asked for,
+  // nothing is left to claim.
+  bool NextUnclaimed(Seq n, UnclaimedCursor* cursor, size_t max_keys,
+                     std::vector<K>* keys) const;
 
   // --- Control.
 
@@ -194,9 +212,15 @@ class GroupTracker {
   // Inside the gate or under the closed one.
   void Seed(const K* keys, size_t n);
 
-  // Every tracked row becomes unsaved. Requires the gate to be closed;
-  // FailedPrecondition while a cut is unresolved.
-  Status MarkEverything();
+  // Every tracked row becomes unsaved, in the current interval: something has
+  // changed tables as wholes. Requires the gate to be closed, and that a pending
+  // cut has nothing left to claim or will never be committed. May wait for an
+  // outcome that is being applied.
+  void MarkEverything();
+
+  // Whether that happened and no base has been committed since that was cut
+  // later. A delta would be right too, but would hold every row.
+  bool NeedsBase() const { return replaced_.load() > base_.load(); }
 
   // --- Observation. Any thread; a snapshot that is not consistent across
   // stripes, as rows change meanwhile.
@@ -230,6 +254,7 @@ class GroupTracker {
   std::atomic<Seq> unresolved_{0};  // the same, until its outcome is applied
   std::atomic<Seq> current_{1};
   std::atomic<Seq> base_{0};
+  std::atomic<Seq> replaced_{0};  // interval of the last MarkEverything
   // Of the pending cut. Written before the first stripe becomes pending, read
   // under the lock of a stripe that is.
   double hot_threshold_ = 0;

@@ -207,7 +207,6 @@ TEST(GroupTrackerTest, RefusesCutsThatMakeNoSense) {
   const Status pending = tracker.Cut({4, CutKind::kDelta, 0});
   EXPECT_EQ(pending.code(), Code::kFailedPrecondition);
   EXPECT_NE(pending.message().find("checkpoint 3"), std::string::npos);
-  EXPECT_EQ(tracker.MarkEverything().code(), Code::kFailedPrecondition);
   ASSERT_TRUE(tracker.Resolve(3, false).ok());
   EXPECT_EQ(tracker.Cut({3, CutKind::kDelta, 0}).code(),
             Code::kFailedPrecondition);
@@ -280,9 +279,61 @@ TEST(GroupTrackerTest, SeededAndMarkedRowsAreUnsaved) {
             std::vector<RowClass>(100, RowClass::kCold));  // p = 0
   ASSERT_TRUE(tracker.Resolve(1, true).ok());
   EXPECT_EQ(tracker.Stats().unsaved_listed, 0u);
-  ASSERT_TRUE(tracker.MarkEverything().ok());
+  tracker.MarkEverything();
   ASSERT_TRUE(tracker.Cut({2, CutKind::kDelta, 0}).ok());
   EXPECT_EQ(Pending(&tracker, 2), keys);
+}
+
+TEST(GroupTrackerTest, TablesThatWereReplacedNeedABase) {
+  Tracker tracker;
+  Touch(&tracker, Range(10));
+  EXPECT_FALSE(tracker.NeedsBase());
+  ASSERT_TRUE(tracker.Cut({1, CutKind::kBase, 0}).ok());
+  // After the cut: this base does not count, whatever becomes of it.
+  tracker.MarkEverything();
+  Commit(&tracker, 1);
+  EXPECT_TRUE(tracker.NeedsBase());
+  ASSERT_TRUE(tracker.Cut({2, CutKind::kDelta, 0}).ok());
+  Claim(&tracker, 2, Range(10));
+  ASSERT_TRUE(tracker.Resolve(2, true).ok());
+  EXPECT_TRUE(tracker.NeedsBase());
+  ASSERT_TRUE(tracker.Cut({3, CutKind::kBase, 0}).ok());
+  ASSERT_TRUE(tracker.Resolve(3, false).ok());
+  EXPECT_TRUE(tracker.NeedsBase());
+  ASSERT_TRUE(tracker.Cut({4, CutKind::kBase, 0}).ok());
+  Commit(&tracker, 4);
+  EXPECT_FALSE(tracker.NeedsBase());
+  tracker.MarkEverything();
+  ASSERT_TRUE(tracker.Reset(9, 8).ok());
+  EXPECT_FALSE(tracker.NeedsBase());
+}
+
+TEST(GroupTrackerTest, UnclaimedRowsAreThoseHandedOutToo) {
+  Tracker tracker;
+  const Keys keys = Range(100);
+  Touch(&tracker, keys);
+  ASSERT_TRUE(tracker.Cut({1, CutKind::kDelta, 0}).ok());
+  EXPECT_EQ(Pending(&tracker, 1), keys);  // and nobody claims them
+  Claim(&tracker, 1, Range(30));
+  Tracker::UnclaimedCursor cursor;
+  Keys found, batch;
+  while (tracker.NextUnclaimed(1, &cursor, 7, &batch)) {
+    EXPECT_LE(batch.size(), 7u);
+    found.insert(found.end(), batch.begin(), batch.end());
+  }
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(found, Keys(keys.begin() + 30, keys.end()));
+  cursor = {};
+  EXPECT_FALSE(tracker.NextUnclaimed(2, &cursor, 7, &batch));
+}
+
+TEST(GroupTrackerTest, OnlyKeysWithAnEntryAreKnown) {
+  Tracker tracker;
+  Touch(&tracker, {1, 3});
+  const Keys keys = {3, 2, 1, 2, 3};
+  std::vector<uint32_t> known;
+  tracker.FindKnown(keys.data(), keys.size(), &known);
+  EXPECT_EQ(known, (std::vector<uint32_t>{0, 2, 4}));
 }
 
 TEST(GroupTrackerTest, CountsRowsByIndicator) {

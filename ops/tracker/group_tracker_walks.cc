@@ -1,5 +1,5 @@
-// The parts of GroupTracker that go through the whole index: set-up, the ends of
-// a restore, observation. What goes key by key is in group_tracker.cc.
+// The parts of GroupTracker that go through the whole index: set-up, tables that
+// change as wholes, the ends of a restore, observation. What goes key by key is in group_tracker.cc.
 
 #include <algorithm>
 
@@ -34,6 +34,7 @@ Status GroupTracker<K>::Reset(Seq next_sequence, Seq base_sequence) {
   unresolved_.store(0);
   current_.store(next_sequence);
   base_.store(base_sequence);
+  replaced_.store(0);
   return Status::Ok();
 }
 
@@ -72,14 +73,38 @@ void GroupTracker<K>::FinishRestore() {
 }
 
 template <typename K>
-Status GroupTracker<K>::MarkEverything() {
-  std::lock_guard<std::mutex> control(control_);
-  if (unresolved_.load() != 0) {
-    return Status::FailedPrecondition(
-        "rows can't all be marked as unsaved: checkpoint " +
-        std::to_string(unresolved_.load()) + " is not resolved");
+bool GroupTracker<K>::NextUnclaimed(Seq n, UnclaimedCursor* cursor,
+                                    size_t max_keys,
+                                    std::vector<K>* keys) const {
+  keys->clear();
+  while (n != 0 && cursor->stripe < options_.stripes &&
+         keys->size() < max_keys) {
+    Stripe<K>& stripe = stripes_[cursor->stripe];
+    bool done = true;
+    {
+      Hold hold(stripe.lock);
+      if (stripe.pending == n) {
+        done = stripe.WalkCandidates(
+            &cursor->in_stripe,
+            std::min<size_t>(options_.walk_step, max_keys - keys->size()),
+            [&](Entry* entry) {
+              if (stripe.NeededByCut(*entry)) keys->push_back(entry->key);
+              return Visit::kKeep;
+            });
+      }
+    }
+    if (done) *cursor = {cursor->stripe + 1, WalkCursor()};
   }
+  return !keys->empty();
+}
+
+template <typename K>
+void GroupTracker<K>::MarkEverything() {
+  // Not while an outcome is applied: that erases entries, which moves others
+  // past a walk.
+  std::lock_guard<std::mutex> control(control_);
   const Seq current = current_.load();
+  replaced_.store(current);
   for (uint32_t s = 0; s < options_.stripes; ++s) {
     Stripe<K>& stripe = stripes_[s];
     WalkCursor cursor;
@@ -93,7 +118,6 @@ Status GroupTracker<K>::MarkEverything() {
       });
     }
   }
-  return Status::Ok();
 }
 
 template <typename K>
@@ -151,7 +175,10 @@ void GroupTracker<K>::HistogramOfP(PHistogram* out) const {
   template Status GroupTracker<K>::Reset(Seq, Seq);     \
   template void GroupTracker<K>::Reserve(uint64_t);     \
   template void GroupTracker<K>::FinishRestore();       \
-  template Status GroupTracker<K>::MarkEverything();    \
+  template bool GroupTracker<K>::NextUnclaimed(         \
+      Seq, UnclaimedCursor*, size_t, std::vector<K>*)   \
+      const;                                            \
+  template void GroupTracker<K>::MarkEverything();      \
   template TrackerStats GroupTracker<K>::Stats() const; \
   template void GroupTracker<K>::HistogramOfP(PHistogram*) const
 

@@ -23,7 +23,7 @@ constexpr double kThresholds[] = {-1, 0.05, 0.085, 0.12, 0.18, kInfinity};
 
 struct Step {
   enum Kind {
-    kWrite, kRemove, kLookup, kCut, kBaseCut, kDrain, kFinishReadings, kCommit,
+    kWrite, kRemove, kReplace, kLookup, kCut, kBaseCut, kDrain, kFinishReadings, kCommit,
     kCommitToldOne, kAbandon, kAbandonToldOne, kUnknown, kRestore
   };
   Kind kind;
@@ -48,6 +48,7 @@ History RandomHistory(std::mt19937_64* random) {
   const unsigned length = 20 + pick(41);
   const std::vector<std::pair<unsigned, Step::Kind>> odds = {
       {320, Step::kWrite},        {110, Step::kRemove},
+      {25, Step::kReplace},
       {70, Step::kLookup},        {130, Step::kCut},
       {20, Step::kBaseCut},       {70, Step::kDrain},
       {60, Step::kFinishReadings}, {80, Step::kCommit},
@@ -70,13 +71,20 @@ void Apply(const Step& s, ToyJob* job) {
   switch (s.kind) {
     case Step::kWrite: job->Write(s.a, kTables[s.b % 4], s.c == 0); break;
     case Step::kRemove: job->Remove(s.a, kTables[s.b % 4]); break;
+    case Step::kReplace:
+      // A clear of a table, or of all; an import or a load.
+      job->Replace(kTables[s.b % 4], s.b % 3 != 0, s.a, s.c % 4 ? 0 : s.c % 3,
+                   s.c != 0);
+      break;
     case Step::kLookup: job->BeginLookup(s.a); break;
     case Step::kCut:
-      job->Cut(CutKind::kDelta, kThresholds[s.b % 6], s.c == 0);
+      // A delta after a replacement is right too.
+      job->Cut(job->NeedsBase() && s.a % 2 ? CutKind::kBase : CutKind::kDelta,
+               kThresholds[s.b % 6], s.c == 0);
       break;
     case Step::kBaseCut: job->Cut(CutKind::kBase, kThresholds[s.b % 6], 0);
       break;
-    case Step::kDrain: job->BeginDrain(s.a, 1 + s.b % 3); break;
+    case Step::kDrain: job->BeginDrain(s.a, 1 + s.b % 3, s.c % 2); break;
     case Step::kFinishReadings: job->FinishReadings(); break;
     case Step::kCommit: job->Commit(ToyJob::kAll); break;
     case Step::kCommitToldOne: job->Commit(s.a % 3); break;
@@ -120,7 +128,7 @@ History Shrink(History history) {
 
 std::string Describe(const History& history) {
   static const char* const kNames[] = {
-      "write", "remove", "lookup", "cut", "base cut", "drain",
+      "write", "remove", "replace", "lookup", "cut", "base cut", "drain",
       "finish readings", "commit", "commit, one told", "abandon",
       "abandon, one told", "unknown outcome", "restore"};
   std::ostringstream out;

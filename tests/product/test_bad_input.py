@@ -277,21 +277,3 @@ def test_save_after_close_and_wrong_arguments(tmp_path):
     manager.close()
     assert len(manager.checkpoints) == 1, "the pending one was finished"
     refused(model, RuntimeError, "closed", manager.save)
-
-
-def test_what_would_go_unnoticed_is_refused(tmp_path):
-    """Clearing, importing or loading a table that is tracked."""
-    model = oracle.build("adam")
-    manager = tfadaptcp.CheckpointManager(model, tmp_path)
-    rows.write(model, range(10))
-    params = oracle.layer_of(model).params
-    copy = oracle.take(model)
-    with pytest.raises(tf.errors.UnimplementedError, match="emb0-parameter.*a checkpoint manager tracks"):
-        params.clear()
-    with pytest.raises(tf.errors.UnimplementedError, match="emb0-parameter"):
-        params.tables[0].load_from_file_system(str(tmp_path), file_name="x", buffer_size=16)
-    oracle.check(copy, model)
-    manager.save()
-    manager.wait()
-    model.load_adaptcp(tmp_path)
-    oracle.check(copy, model)

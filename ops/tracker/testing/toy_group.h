@@ -45,20 +45,51 @@ class ToyGroup {
     }
   }
 
-  // Removing what isn't there does nothing, like the tables.
+  // Removing what isn't there does nothing, like the tables. A key without a row
+  // is touched all the same if it has an entry, as an op can't tell.
   void Remove(Key key, int tables) {
     const Row row = Read(key);
     const bool there = ((tables & 1) && row.parameter != 0) ||
                        ((tables & 2) && row.slot != 0);
-    if (!there) return;
+    std::vector<uint32_t> known;
+    tracker.FindKnown(&key, 1, &known);
+    if (known.empty()) {
+      untracked_rows += there;
+      return;
+    }
     BeforeWrite({key});
     if (tables & 1) rows[key].parameter = 0;
     if (tables & 2) rows[key].slot = 0;
     if (rows[key].absent()) rows.erase(key);
   }
 
+  // Clears tables, then fills them with `keys`. What a pending cut needs is
+  // captured before, unless `capture` is false: it must be abandoned then.
+  void Replace(int tables, const std::vector<Key>& keys, int value,
+               bool capture) {
+    const Seq n = tracker.pending_sequence();
+    GroupTracker<Key>::UnclaimedCursor cursor;
+    Reading reading;
+    reading.n = n;
+    while (capture && tracker.NextUnclaimed(n, &cursor, 2, &reading.keys)) {
+      Finish(reading);
+    }
+    for (auto row = rows.begin(); row != rows.end();) {
+      if (tables & 1) row->second.parameter = 0;
+      if (tables & 2) row->second.slot = 0;
+      row = row->second.absent() ? rows.erase(row) : std::next(row);
+    }
+    for (Key key : keys) {
+      if (tables & 1) rows[key].parameter = value;
+      if (tables & 2) rows[key].slot = -value;
+    }
+    tracker.MarkEverything();
+    tracker.Touch(keys.data(), keys.size());
+  }
+
   // A lookup or a drain thread, in two steps with anything in between: rows
-  // that were read for cut `n`, and later their claim.
+  // that were read for cut `n`, and later their claim. Without rows: keys that
+  // were handed out, to be read and claimed later.
   struct Reading {
     Seq n = 0;
     std::vector<Key> keys;
@@ -74,14 +105,15 @@ class ToyGroup {
     }
     return reading;
   }
-  Reading BeginDrain(Seq n, size_t max_keys) {
+  Reading BeginDrain(Seq n, size_t max_keys, bool read = true) {
     Reading reading;
     reading.n = n;
     tracker.NextPending(n, max_keys, &reading.keys);
-    for (Key key : reading.keys) reading.rows.push_back(Read(key));
+    if (read) ReadAll(&reading);
     return reading;
   }
-  void Finish(const Reading& reading) {
+  void Finish(Reading reading) {
+    if (reading.rows.empty()) ReadAll(&reading);
     Publish(reading.n, reading.keys, nullptr, reading.rows);
   }
   void DrainAll(Seq n) {
@@ -101,8 +133,12 @@ class ToyGroup {
   Rows rows;        // the live tables
   Rows cold, hot;   // captured for the pending cut
   int double_captures = 0;
+  int untracked_rows = 0;
 
  private:
+  void ReadAll(Reading* reading) const {
+    for (Key key : reading->keys) reading->rows.push_back(Read(key));
+  }
   Row Read(Key key) const {
     const auto it = rows.find(key);
     return it == rows.end() ? Row() : it->second;

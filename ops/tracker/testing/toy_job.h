@@ -35,10 +35,27 @@ class ToyJob {
   void BeginLookup(Key key) {
     readings_.emplace_back(Index(key), ShardOf(key).BeginLookup(key));
   }
-  void BeginDrain(size_t shard, size_t rows) {
+  // A table of one shard, or of all, is cleared and filled with new keys.
+  // captured = false: what a pending cut needs could not be captured in time.
+  void Replace(int tables, bool everywhere, Key first, size_t count,
+               bool captured) {
+    if (pending_ && !captured) pending_->given_up = true;
+    ++value_;
+    for (size_t s = 0; s < shards_.size(); ++s) {
+      if (!everywhere && s != 0) continue;
+      std::vector<Key> keys;
+      for (Key key = first; keys.size() < count; ++key) {
+        if (Index(key) == s) keys.push_back(key);
+      }
+      shards_[s]->Replace(tables, keys, value_, captured);
+    }
+  }
+  // read = false: the keys were handed to a thread that has not read them yet.
+  void BeginDrain(size_t shard, size_t rows, bool read) {
     if (!pending_) return;
     shard %= shards_.size();
-    readings_.emplace_back(shard, shards_[shard]->BeginDrain(pending_->n, rows));
+    readings_.emplace_back(shard,
+                           shards_[shard]->BeginDrain(pending_->n, rows, read));
   }
   void FinishReadings() {
     for (auto& [shard, reading] : readings_) shards_[shard]->Finish(reading);
@@ -59,7 +76,14 @@ class ToyJob {
       Check(shard->tracker.Cut({n, kind, threshold}));
       oracle_[n].insert(shard->rows.begin(), shard->rows.end());
     }
-    pending_ = Pending{n, kind};
+    pending_ = Pending{n, kind, false};
+  }
+
+  // Whether the coordinator is to make the next cut a base.
+  bool NeedsBase() const {
+    return std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) {
+      return shard->tracker.NeedsBase();
+    });
   }
 
   // told: the shard that hears of the outcome, kAll, or any other number: none.
@@ -67,6 +91,7 @@ class ToyJob {
   // goes on as after a failure.
   void Commit(int told, bool outcome_known = true) {
     if (!pending_) return;
+    if (pending_->given_up) return Abandon(told);
     const Seq n = pending_->n;
     FinishReadings();  // drain threads are joined before segments are sealed
     auto increment = std::make_shared<Rows>();
@@ -78,6 +103,7 @@ class ToyJob {
         Fail("rows left after the drain of " + std::to_string(n));
       }
       if (shard->double_captures != 0) Fail("a row was captured twice");
+      if (shard->untracked_rows != 0) Fail("a row has no entry");
       increment->insert(shard->cold.begin(), shard->cold.end());
       differential->insert(shard->hot.begin(), shard->hot.end());
     }
@@ -149,6 +175,7 @@ class ToyJob {
   struct Pending {
     Seq n;
     CutKind kind;
+    bool given_up;
   };
 
   void AddShard() { shards_.push_back(std::make_unique<ToyGroup>(options_)); }
