@@ -169,12 +169,6 @@ def test_table_made_before_the_import(tmp_path, monkeypatch):
         tfadaptcp.CheckpointManager(model, tmp_path)
 
 
-def test_restrict_policy(tmp_path):
-    model = oracle.build("sgd", restrict_policy=de.TimestampRestrictPolicy)
-    with pytest.raises(tfadaptcp.UntrackableTableError, match="emb0-parameter.*TimestampRestrictPolicy"):
-        tfadaptcp.CheckpointManager(model, tmp_path)
-
-
 # ------------------------------------------------------------------ restore
 
 

@@ -41,10 +41,13 @@ def tables_of(model: tf.keras.Model) -> Iterator[tuple[str, Any]]:
     optimizer = getattr(model, "optimizer", None)
     variables = [] if optimizer is None else optimizer.variables
     variables = list(variables() if callable(variables) else variables)
-    for layer in model.layers:
+    for layer in model._flatten_layers(include_self=False):
         if not hasattr(layer, "shadow"):
             continue
         yield layer.params.name, layer.params
+        if layer.params.restrict_policy is not None:
+            status = layer.params.restrict_policy.status
+            yield f"{layer.params.name}/{status.name.split('/')[-1]}", status
         for slot in variables:
             if isinstance(slot, de.TrainableWrapper) and slot.ids is layer.shadow.ids:
                 yield f"{layer.params.name}/{slot.params.name.split('/')[-1]}", slot.params

@@ -31,7 +31,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """An embedding variable with its optimizer slots: the same keys in the same shards."""
+    """An embedding variable with its optimizer slots and the status of its restrict policy: same keys, same shards."""
     name: str
     tables: Tuple[Table, ...]
 
@@ -77,8 +77,8 @@ def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
     for variable in _variables(model):
         name = variable.name
         tables = [Table(name, variable)]
-        for slot in _slots(variable, optimizer):
-            tables.append(Table(f"{name}/{slot.name.rsplit('/', 1)[-1]}", slot))
+        tables += [Table(f"{name}/{other.name.rsplit('/', 1)[-1]}", other)
+                   for other in _slots(variable, optimizer) + _status(variable)]
         for table in tables:
             _check_trackable(table)
         if name in groups:
@@ -119,6 +119,10 @@ def create_slots(model: tf.keras.Model, optimizer: Any) -> None:
             optimizer._create_all_weights(model.trainable_variables)
         elif not getattr(optimizer, "_built", False):
             optimizer.build(model.trainable_variables)
+    for variable in _variables(model):
+        if variable.restrict_policy is not None:
+            # As the first step would: until then a restriction leaves the rows of slots behind.
+            variable.restrict_policy._track_params_from_optimizer_slots(_slots(variable, optimizer))
 
 
 def _optimizer_variables(optimizer: Any) -> List[tf.Variable]:
@@ -139,22 +143,29 @@ def _variables(model: tf.keras.Model) -> List[Any]:
             item = item.params
         if isinstance(item, de.Variable):
             found[id(item)] = item
+    # They hang on the variables they belong to.
+    for variable in list(found.values()):
+        for status in _status(variable):
+            found.pop(id(status), None)
     return list(found.values())
 
 
 def _slots(variable: Any, optimizer: Any) -> List[Any]:
-    """The slot variables of an embedding variable: a slot's shadow shares the ids of the variable's own."""
+    """The slot variables of an embedding variable: a slot's shadow shares the ids of one of the variable's own."""
     ids = {id(shadow.ids) for shadow in variable._trainable_store.values()}
-    return [slot.params for slot in _optimizer_variables(optimizer)
-            if isinstance(slot, de.TrainableWrapper) and id(slot.ids) in ids]
+    slots = {id(slot.params): slot.params for slot in _optimizer_variables(optimizer)
+             if isinstance(slot, de.TrainableWrapper) and id(slot.ids) in ids}
+    return list(slots.values())
+
+
+def _status(variable: Any) -> List[Any]:
+    """The variable in which a restrict policy counts or dates the keys of an embedding variable, if it has one."""
+    policy = variable.restrict_policy
+    return [] if policy is None or policy.status is None else [policy.status]
 
 
 def _check_trackable(table: Table) -> None:
     variable = table.variable
-    if getattr(variable, "restrict_policy", None) is not None:
-        raise UntrackableTableError(
-            f"Embedding variable {table.name} has a restrict policy ({type(variable.restrict_policy).__name__}), "
-            "which checkpoints do not support yet.")
     for shard, kv in enumerate(variable.tables):
         if type(kv) is not de.CuckooHashTable or "GPU" in kv.resource_handle.device.upper():
             raise UntrackableTableError(
