@@ -15,6 +15,8 @@ def values_of(variable, count, seed, value=None):
         return tf.constant([[f"{a:x}" for a in row] for row in random.integers(0, 1 << 20, shape)])
     if value is not None:
         return tf.cast(np.full(shape, value), dtype)
+    if dtype == tf.bool:
+        return tf.constant(random.integers(0, 2, shape) == 1)
     bits = random.integers(0, 256, (*shape, dtype.size), dtype=np.uint8)
     return tf.constant(bits.reshape(count, -1).view(dtype.as_numpy_dtype).reshape(shape), dtype)
 
