@@ -195,12 +195,22 @@ class Engine:
         """Runs an op whose only input is the session, with a JSON reply, on a host."""
         return json.loads(self._text(host, op, self.session))
 
-    def read_dense(self, host: Host, objects: List[Dict[str, Any]], names: List[str],
-                   dtypes: List[tf.DType]) -> List[tf.Tensor]:
+    def read_dense(self, host: Host, objects: List[Dict[str, Any]],
+                   specs: List[manifest.DenseSpec]) -> List[tf.Tensor]:
         """Reads dense tensors, whole, out of the objects, on a host."""
-        request = json.dumps({"objects": objects, "names": names})
+        request = json.dumps({"objects": objects, "names": [spec.name for spec in specs],
+                              "shapes": [spec.shape for spec in specs]})
         with _on(host):
-            return self._ops.adaptcp_read_dense(request, Tdense=dtypes)
+            return self._ops.adaptcp_read_dense(request, Tdense=[tf.as_dtype(spec.dtype) for spec in specs])
+
+    def list_rows(self, tables: List[str]) -> None:
+        """Lists the rows of tables that their trackers don't know, as unsaved. Costs an export of each."""
+        def list_on(host: Host) -> None:
+            for shard in host.shards:
+                for table, handle in zip(shard.group.tables, shard.handles):
+                    if table.name in tables:
+                        self._seed(host, table, handle)
+        self.on_all(list_on)
 
     def on_all(self, function: Callable[[Host], Any], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Any]:
         """Calls `function` for each host in parallel; returns the results, or raises the first error after all ended.
@@ -242,11 +252,14 @@ class Engine:
                 for table, size, handle in zip(group.tables, sizes, shard.handles):
                     if size:
                         start = time.monotonic()
-                        with _on(host):
-                            self._ops.adaptcp_seed_table(handle, key_dtype=table.variable.key_dtype,
-                                                         value_dtype=table.variable.value_dtype)
+                        self._seed(host, table, handle)
                         _log.info("Listed %d rows of table %s that were there before it was tracked: %.2f s.", size,
                                   table.name, time.monotonic() - start)
+
+    def _seed(self, host: Host, table: discovery.Table, handle: tf.Tensor) -> None:
+        with _on(host):
+            self._ops.adaptcp_seed_table(handle, key_dtype=table.variable.key_dtype,
+                                         value_dtype=table.variable.value_dtype)
 
 
 def _hosts(groups: List[discovery.Group], slices: List[dense.DenseSlice]) -> List[Host]:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
@@ -185,13 +185,16 @@ class CheckpointManager:
 
     # ------------------------------------------------------------- reading
 
-    def restore(self, checkpoint: Optional[str] = None, strict: bool = True) -> RestoreReport:
+    def restore(self, checkpoint: Optional[str] = None, strict: bool = True, *,
+                tables: Union[None, str, Iterable[str]] = None, rename: Optional[Mapping[str, str]] = None,
+                optimizer: bool = True, cast: bool = False) -> RestoreReport:
         """Restores the newest checkpoint of the directory, or the one named; see `Model.load_adaptcp`."""
-        from tfadaptcp import restore
+        from tfadaptcp import matching, restore
+        selection = matching.Selection.of(tables, rename, optimizer, cast)
         self._require_its_optimizer()
         self._engine.wait_for_writer()
         self._reap()
-        report = restore.restore(self._engine, self._directory, checkpoint, strict)
+        report = restore.restore(self._engine, self._directory, checkpoint, strict, selection)
         # The next save claims the directory anew and goes on from what was restored.
         self._claim = None
         return report

@@ -1,43 +1,60 @@
 """Restores a checkpoint into a model: tables and slots, dense variables, the optimizer's settings."""
 
-import difflib
+import dataclasses
 import logging
 import os
 import time
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from tfadaptcp import _ops, manager, routing
+from tfadaptcp import _ops, manager, matching, routing
 from tfadaptcp.checkpoint import chain, commit
-from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest, ObjectRef
+from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
-from tfadaptcp.errors import (CheckpointCorruptError, CheckpointMismatchError, CheckpointNotFoundError)
+from tfadaptcp.errors import CheckpointCorruptError, CheckpointNotFoundError
 from tfadaptcp.info import RestoreReport
+from tfadaptcp.matching import Plan, Selection
 
 _log = logging.getLogger("tfadaptcp")
 
 # Rows by which TFRA's count of a table may be off, however small it is.
 _DRIFT = 16
+# How often retention may remove a head that is being read, until its reader gives up.
+_REMOVALS = 10
 # What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
 
 
 def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], checkpoint: Optional[str] = None,
-                 strict: bool = True) -> RestoreReport:
-    """Restores the newest checkpoint of a directory, or the one named, into this model.
+                 strict: bool = True, *, tables: Union[None, str, Iterable[str]] = None,
+                 rename: Optional[Mapping[str, str]] = None, optimizer: bool = True, cast: bool = False) -> RestoreReport:
+    """Restores the newest checkpoint of a directory, or the one named, into this model, as a whole or in part.
 
     Tables, optimizer slots, dense variables and the optimizer's settings are replaced by those of the checkpoint, also in
     a freshly built model before its first step, and with any number of parameter servers. Reading only: the directory
     may be written to by another job meanwhile. To be called while the model doesn't train.
 
+    What is not restored stays as it is, rows and all. After a restore in part (`tables`, `rename`, `optimizer=False`, a
+    table cast, or one missing) the model doesn't continue that checkpoint: its next one is complete. To know its rows, the
+    slots that stay beside a restored parameter are exported once, which takes the memory of a copy of them.
+
     Args:
         directory: the checkpoint directory, local path or URL; every parameter server must reach it by this name.
         checkpoint: the name of a checkpoint; None: the newest that is whole. If the newest is damaged, the one before it
             is taken, and the log says so.
-        strict: False tolerates tables and dense variables that only the model or only the checkpoint has.
+        strict: False tolerates tables and dense variables that only the model or only the checkpoint has. Those that only
+            the model has stay as they are.
+        tables: names, as in `RestoreReport.rows`, of what to restore: groups (an embedding variable with its slots),
+            single tables, dense variables; `*`, `?` and `[...]` as in `fnmatch`. None: everything. If names are given, the
+            optimizer's settings stay as they are; so does its step, unless it is among them.
+        rename: {name in the checkpoint: name in the model} of groups, single slot tables and dense variables; a group's
+            slots go with it.
+        optimizer: False: weights only. Slots, step and settings of the optimizer stay as they are.
+        cast: convert values between float16, bfloat16, float32 and float64 where the types differ; too large ones
+            become infinite, subnormal ones may become zero. Keys and whole numbers are never converted.
 
     Returns:
         A `RestoreReport`.
@@ -45,10 +62,13 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     Raises:
         UnbuiltModelError: the model has no variables yet.
         CheckpointNotFoundError: there is no checkpoint, or none of that name.
-        CheckpointMismatchError: names, dtypes or dimensions differ; nothing was changed.
+        CheckpointMismatchError: names, dtypes or dimensions differ, or an argument names what isn't there; nothing was
+            changed.
+        ValueError: an argument is of the wrong kind.
         CheckpointCorruptError: the checkpoint named is damaged, or all are; names file and offset.
         StoreUnavailableError: the directory can't be read: never taken for "no checkpoint".
     """
+    selection = Selection.of(tables, rename, optimizer, cast)
     manager.require_built(self)
     current = getattr(self, manager.ENGINE, None)
     if current is not None:
@@ -57,16 +77,17 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     # That of the run that goes on, so that its manager finds these trackers fit.
     decay = heads[0].policy.get("decay", manager.DECAY) if current is None else current.decay
     # A model that isn't compiled is restored without an optimizer: for evaluation and serving.
-    optimizer = None if getattr(self, "optimizer", None) is not None else False
-    return _restore(manager.attach(self, optimizer, decay), directory, heads, checkpoint, strict)
+    its_optimizer = None if getattr(self, "optimizer", None) is not None else False
+    return _restore(manager.attach(self, its_optimizer, decay), directory, heads, checkpoint, strict, selection)
 
 
-def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool) -> RestoreReport:
+def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool,
+            selection: Selection) -> RestoreReport:
     """Restores into a model that is attached; see `load_adaptcp`."""
     # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
     engine.wait_for_writer()
     directory, heads = _find(directory, checkpoint)
-    return _restore(engine, directory, heads, checkpoint, strict)
+    return _restore(engine, directory, heads, checkpoint, strict, selection)
 
 
 def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tuple[str, List[Manifest]]:
@@ -76,23 +97,31 @@ def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tupl
     return directory, _candidates(store, directory, checkpoint)
 
 
-def _restore(engine: Engine, directory: str, heads: List[Manifest], checkpoint: Optional[str],
-             strict: bool) -> RestoreReport:
+def _restore(engine: Engine, directory: str, heads: List[Manifest], checkpoint: Optional[str], strict: bool,
+             selection: Selection) -> RestoreReport:
     start = time.monotonic()
-    for i, head in enumerate(heads):
-        missing, unexpected = _compare(engine, head, strict)
+    removed = 0
+    while heads:
+        head, *heads = heads
+        plan = matching.match(engine, head, selection, strict)
         try:
-            _apply(engine, directory, head)
+            bytes_read = _apply(engine, directory, head, plan)
         except _DAMAGE as error:
             message = f"checkpoint {head.name} of {directory} is damaged: {error.message}"
-            if checkpoint is not None or i + 1 == len(heads):
+            if removed < _REMOVALS and commit.is_removed(Store(), directory, head):
+                # By retention, under our eyes; and those before it too. There is a newer one.
+                removed += 1
+                _log.warning("Checkpoint %s of %s was removed while it was read. Looking again.", head.name, directory)
+                heads = _candidates(Store(), directory, checkpoint)
+                continue
+            if checkpoint is not None or not heads:
                 raise CheckpointCorruptError(message) from error
-            _log.error("%s. Falling back to %s.", message, heads[i + 1].name)
+            _log.error("%s. Falling back to %s.", message, heads[0].name)
             continue
-        rows = dict(head.table_rows)
+        rows = plan.rows(head)
         _log.info("Restored checkpoint %s: step %d, %d rows.", head.name, head.step, sum(rows.values()))
-        return RestoreReport(head.name, head.step, head.epoch, head.batch, rows, head.bytes,
-                             time.monotonic() - start, missing, unexpected)
+        return RestoreReport(head.name, head.step, head.epoch, head.batch, rows, bytes_read,
+                             time.monotonic() - start, plan.missing, plan.unexpected)
     raise AssertionError("unreachable")
 
 
@@ -111,75 +140,22 @@ def _candidates(store: Store, directory: str, checkpoint: Optional[str]) -> List
     return heads[::-1]
 
 
-def _compare(engine: Engine, head: Manifest, strict: bool) -> Tuple[List[str], List[str]]:
-    """Returns what only the model has and what only the checkpoint has, before anything is changed."""
-    ours = {group.name: group for group in engine.group_specs()}
-    theirs = {group.name: group for group in head.groups}
-    problems = []
-    for name in sorted(ours.keys() & theirs.keys()):
-        problems += _differences(ours[name], theirs[name])
-    dense_ours = {spec.name: spec for spec in engine.dense_specs()}
-    dense_theirs = {spec.name: spec for spec in head.dense}
-    for name in sorted(dense_ours.keys() & dense_theirs.keys()):
-        if dense_ours[name] != dense_theirs[name]:
-            problems.append(f"dense variable {name}: Received: {_show(dense_theirs[name])} in the checkpoint. "
-                            f"Expected: {_show(dense_ours[name])}")
-    tables_ours = {table.name for group in ours.values() for table in group.tables} | set(dense_ours)
-    tables_theirs = {table.name for group in theirs.values() for table in group.tables} | set(dense_theirs)
-    missing, unexpected = sorted(tables_ours - tables_theirs), sorted(tables_theirs - tables_ours)
-    # Slots of a checkpoint that a model without an optimizer has no use for.
-    if engine.optimizer is None:
-        unexpected = [name for name in unexpected if name not in _slots_of(theirs, ours) and name not in dense_theirs]
-    if strict and (missing or unexpected):
-        problems.append(f"missing in the checkpoint: {_with_nearest(missing, unexpected)}; "
-                        f"unexpected in it: {_with_nearest(unexpected, missing)}")
-    if problems:
-        raise CheckpointMismatchError(f"checkpoint {head.name} does not fit the model: {'. '.join(problems)}")
-    return missing, unexpected
-
-
-def _differences(ours: GroupSpec, theirs: GroupSpec) -> List[str]:
-    found = []
-    if ours.key_dtype != theirs.key_dtype:
-        found.append(f"table {ours.name}: Received: keys of {theirs.key_dtype} in the checkpoint. "
-                     f"Expected: {ours.key_dtype}")
-    specs = {table.name: table for table in theirs.tables}
-    for table in ours.tables:
-        other = specs.get(table.name, table)
-        if other != table:
-            found.append(f"table {table.name}: Received: {other.dtype} of dim {other.dim} in the checkpoint. "
-                         f"Expected: {table.dtype} of dim {table.dim}")
-    return found
-
-
-def _slots_of(theirs: Dict[str, GroupSpec], ours: Dict[str, GroupSpec]) -> set:
-    return {table.name for name in theirs.keys() & ours.keys() for table in theirs[name].tables[1:]}
-
-
-def _show(spec: Any) -> str:
-    return f"{spec.dtype}{list(spec.shape)}"
-
-
-def _with_nearest(names: List[str], others: List[str]) -> str:
-    shown = []
-    for name in names:
-        nearest = difflib.get_close_matches(name, others, n=1)
-        shown.append(f"{name} (nearest: {nearest[0]})" if nearest else name)
-    return "[" + ", ".join(shown) + "]"
-
-
-def _apply(engine: Engine, directory: str, head: Manifest) -> None:
+def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
+    """Restores what the plan says; returns the bytes read. If that fails, the tables it restores are empty."""
     ops = _ops.lib()
     engine.move_to(directory, None)
     engine.last_sequence = max(engine.last_sequence, head.sequence)
-    begin = {"next_sequence": engine.last_sequence + 1, "base_sequence": head.base_sequence}
+    begin = {"next_sequence": engine.last_sequence + 1, "base_sequence": head.base_sequence,
+             "tables": {group.ours.name: [i is not None for i in group.take] for group in plan.groups}}
+    # Of groups that are restored in part.
+    kept = [table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables) if i is None]
     engine.on_all(lambda host: engine.call(host, ops.adaptcp_restore_begin, begin))
     try:
-        levels = _levels(directory, head)
-        if _same_sharding(engine, head):
-            _restore_in_place(engine, head, levels)
+        levels = _levels(directory, head, plan)
+        if _same_sharding(head, plan):
+            _restore_in_place(engine, head, levels, plan)
         else:
-            routing.restore(engine, head, levels)
+            routing.restore(engine, head, levels, plan)
         sizes: Dict[str, int] = {}
         received: Dict[str, int] = {}
         for reply in engine.on_all(
@@ -187,23 +163,33 @@ def _apply(engine: Engine, directory: str, head: Manifest) -> None:
             for total, part in ((sizes, reply["sizes"]), (received, reply["received"])):
                 for name, rows in part.items():
                     total[name] = total.get(name, 0) + rows
-        _check_received(head, received)
-        _check_rows(head, sizes)
-        _restore_dense(engine, directory, head)
+        _check_received(head, plan, received)
+        _check_rows(plan.rows(head), sizes)
+        bytes_dense = _restore_dense(engine, directory, head, plan)
     except BaseException:
         # Half restored is worse than empty: nobody may take it for the checkpoint.
         engine.on_all(lambda host: engine.call(host, ops.adaptcp_restore_begin, begin))
         raise
-    dense.write_scalars(engine.optimizer, head.scalars)
-    engine.move_to(directory, head)
+    finally:
+        if kept:
+            engine.list_rows(kept)
+    if plan.scalars:
+        dense.write_scalars(engine.optimizer, head.scalars)
+    if plan.continues:
+        engine.move_to(directory, head)
+    return bytes_dense + sum(ref.bytes for level in levels for ref in level["refs"])
 
 
-def _levels(directory: str, head: Manifest) -> List[Dict[str, Any]]:
-    """The objects with rows, by level, newest first: within a level no key occurs twice."""
+def _levels(directory: str, head: Manifest, plan: Plan) -> List[Dict[str, Any]]:
+    """The objects with rows, by level, newest first: within a level no key occurs twice.
+
+    If the head is not restored as a whole, without those that have no row of the plan's groups.
+    """
     by_level: Dict[Tuple[int, int], List[ObjectRef]] = {}
     rank = {"base": 0, "increment": 1, "differential": 2}
+    groups = {group.theirs.name for group in plan.groups}
     for ref in head.objects:
-        if ref.kind in rank:
+        if ref.kind in rank and (plan.continues or any(ref.rows.get(group) for group in groups)):
             by_level.setdefault((rank[ref.kind], ref.sequence), []).append(ref)
     return [{"sequence": sequence, "differential": kind == rank["differential"],
              "objects": [object_request(directory, ref) for ref in refs], "refs": refs}
@@ -216,39 +202,53 @@ def object_request(directory: str, ref: ObjectRef) -> Dict[str, Any]:
             "rows": ref.rows, "ps": ref.ps}
 
 
-def _same_sharding(engine: Engine, head: Manifest) -> bool:
+def spec_request(head: Manifest) -> Dict[str, Any]:
+    """What the objects of a head may hold, as the ops want it."""
+    return {group.name: {"key_dtype": group.key_dtype, "tables": [dataclasses.asdict(table) for table in group.tables]}
+            for group in head.groups}
+
+
+def _same_sharding(head: Manifest, plan: Plan) -> bool:
     """Whether every host may simply read what the ps of the same index wrote."""
-    # A custom function may place keys otherwise than it did, under the same name.
-    return engine.group_specs() == head.groups and not chain.is_mixed(head) and not any(
-        group.partition.startswith("custom:") for group in head.groups)
+    def where(group):
+        return group.num_shards, group.partition, group.placement
+    return not chain.is_mixed(head) and all(
+        where(group.ours) == where(group.theirs) and not group.casts
+        # A custom function may place keys otherwise than it did, under the same name.
+        and not group.theirs.partition.startswith("custom:") for group in plan.groups)
 
 
-def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any]]) -> None:
+def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: Plan) -> None:
+    groups = {group.theirs.name: {"group": group.ours.name, "take": [-1 if i is None else i for i in group.take]}
+              for group in plan.groups}
+
     def request(host: Host) -> Dict[str, Any]:
-        return {"head": head.sequence,
+        return {"head": head.sequence, "specs": spec_request(head), "groups": groups,
                 "levels": [{"sequence": level["sequence"], "differential": level["differential"],
                             "objects": [item for item in level["objects"] if item["ps"] == host.index]}
                            for level in levels]}
     engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_segments, request(host)), RESTORE_SECONDS)
 
 
-def _check_received(head: Manifest, received: Dict[str, int]) -> None:
+def _check_received(head: Manifest, plan: Plan, received: Dict[str, int]) -> None:
     """Every row of every object has reached a shard, whichever way it went."""
-    for group, rows in received.items():
-        expected = sum(groups.get(group, 0) for groups in head.rows.values())
+    for group in plan.groups:
+        rows = received.get(group.ours.name, 0)
+        expected = sum(groups.get(group.theirs.name, 0) for groups in head.rows.values())
         if rows != expected:
             raise tf.errors.DataLossError(
-                None, None, f"group {group}: Received: {rows} rows from the files. Expected: {expected}, as in the manifest")
+                None, None, f"group {group.ours.name}: Received: {rows} rows from the files. Expected: {expected}, as in "
+                "the manifest")
 
 
-def _check_rows(head: Manifest, sizes: Dict[str, int]) -> None:
+def _check_rows(expected: Dict[str, int], sizes: Dict[str, int]) -> None:
     """Compares tables as wholes with what they were; rows are compared exactly, object by object, as they are read.
 
     Not for equality: TFRA's own count, which the manifest has to go by, drifts upwards under concurrent inserts and
     removals, by one in some thousands of them, and an error here would make a good checkpoint useless.
     """
-    for table, rows in head.table_rows.items():
-        if table not in sizes or sizes[table] == rows:
+    for table, rows in expected.items():
+        if sizes[table] == rows:
             continue
         text = (f"table {table}: Received: {sizes[table]} rows after the restore. Expected: about {rows}, TFRA's count at "
                 "the cut")
@@ -257,18 +257,22 @@ def _check_rows(head: Manifest, sizes: Dict[str, int]) -> None:
         _log.info("%s", text)
 
 
-def _restore_dense(engine: Engine, directory: str, head: Manifest) -> None:
-    objects = [object_request(directory, ref) for ref in head.objects if ref.kind == "dense"]
-    there = {spec.name for spec in head.dense}
+def _restore_dense(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
+    """Returns the bytes read."""
+    refs = [ref for ref in head.objects if ref.kind == "dense"]
+    objects = [object_request(directory, ref) for ref in refs]
+    theirs = {spec.name: spec for spec in head.dense}
 
     def restore_on(host: Host) -> None:
-        wanted = [item for item in host.dense if item.name in there]
+        wanted = [item for item in host.dense if item.name in plan.dense]
         if not wanted:
             return
-        names = sorted({item.name for item in wanted})
-        dtypes = {item.name: item.variable.dtype.base_dtype for item in wanted}
-        whole = dict(zip(names, engine.read_dense(host, objects, names, [dtypes[name] for name in names])))
+        specs = [theirs[name] for name in sorted({plan.dense[item.name] for item in wanted})]
+        whole = dict(zip((spec.name for spec in specs), engine.read_dense(host, objects, specs)))
         for item in wanted:
-            item.assign_part_of(whole[item.name])
+            with tf.device(host.device):
+                value = tf.cast(whole[plan.dense[item.name]], item.variable.dtype.base_dtype)
+            item.assign_part_of(value)
 
     engine.on_all(restore_on, RESTORE_SECONDS)
+    return sum(ref.bytes for ref in refs) if plan.dense else 0

@@ -10,33 +10,35 @@ from typing import Any, Callable, Dict, List
 import tensorflow as tf
 
 from tfadaptcp import _ops
-from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest
+from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
+from tfadaptcp.matching import GroupPlan, Plan
 
 
-def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]]) -> None:
+def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: Plan) -> None:
     """Applies levels, newest first; the objects of a level in parallel, each level after the one before it."""
-    ours = {group.name: group for group in engine.group_specs()}
-    routes = {spec.name: {host.index: _route(engine, host, spec, ours[spec.name]) for host in engine.hosts}
-              for spec in head.groups if spec.name in ours}
+    from tfadaptcp.restore import spec_request
+    specs = spec_request(head)
+    routes = {group.theirs.name: {host.index: _route(engine, host, group) for host in engine.hosts}
+              for group in plan.groups}
     for level in levels:
         calls = {}
         for i, item in enumerate(level["objects"]):
             host = engine.hosts[i % len(engine.hosts)]
             calls.setdefault(host.index, []).append(item)
         engine.parallel({index: (lambda index=index, items=items: [
-            _route_object(engine, engine.hosts[index], item, level, head, routes) for item in items])
+            _route_object(engine, engine.hosts[index], item, level, head, specs, routes) for item in items])
             for index, items in calls.items()}, RESTORE_SECONDS)
 
 
 def _route_object(engine: Engine, host: Host, item: Dict[str, Any], level: Dict[str, Any], head: Manifest,
-                  routes: Dict[str, Dict[int, Callable]]) -> None:
+                  specs: Dict[str, Any], routes: Dict[str, Dict[int, Callable]]) -> None:
     ops = _ops.lib()
     name = f"{engine.session}/{item['path']}"
-    blocks = engine.call(host, ops.adaptcp_open_segment, {"name": name, "object": item})["blocks"]
+    blocks = engine.call(host, ops.adaptcp_open_segment, {"name": name, "object": item, "specs": specs})["blocks"]
     try:
         for group in sorted(blocks.keys() & routes.keys()):
-            request = {"session": engine.session, "group": group, "head": head.sequence,
+            request = {"session": engine.session, "group": routes[group][host.index].group, "head": head.sequence,
                        "sequence": level["sequence"], "differential": level["differential"]}
             shards = [json.dumps({**request, "shard": shard})
                       for shard in range(routes[group][host.index].num_shards)]
@@ -47,12 +49,11 @@ def _route_object(engine: Engine, host: Host, item: Dict[str, Any], level: Dict[
             ops.adaptcp_close_segment(name)
 
 
-def _route(engine: Engine, host: Host, theirs: GroupSpec, ours: GroupSpec) -> Callable:
+def _route(engine: Engine, host: Host, plan: GroupPlan) -> Callable:
     """Returns a function that sends one block of a group, read on `host`, to the shards."""
     ops = _ops.lib()
-    group = next(group for group in engine.groups if group.name == theirs.name)
-    columns = {table.name: i for i, table in enumerate(theirs.tables)}
-    take = [columns.get(table.name) for table in ours.tables]
+    theirs, ours, take = plan.theirs, plan.ours, plan.take
+    group = next(group for group in engine.groups if group.name == ours.name)
     devices = {}
     for other in engine.hosts:
         for shard in other.shards:
@@ -71,10 +72,10 @@ def _route(engine: Engine, host: Host, theirs: GroupSpec, ours: GroupSpec) -> Ca
         for shard in range(ours.num_shards):
             with tf.device(host.device):
                 rows = tf.reshape(tf.where(tf.equal(shard_of, shard)), [-1])
-                # Tables that the checkpoint lacks come back empty.
+                # Tables that stay as they are get no rows.
                 flags = tf.stack([tf.gather(present[:, i], rows) if i is not None
                                   else tf.zeros(tf.shape(rows), tf.bool) for i in take], axis=1)
-                parts = [tf.gather(values[i], rows) if i is not None
+                parts = [tf.cast(tf.gather(values[i], rows), tf.as_dtype(table.dtype)) if i is not None
                          else tf.zeros([tf.size(rows), table.dim], tf.as_dtype(table.dtype))
                          for i, table in zip(take, ours.tables)]
                 sent = [tf.gather(keys, rows), tf.gather(p, rows), flags]
@@ -82,4 +83,5 @@ def _route(engine: Engine, host: Host, theirs: GroupSpec, ours: GroupSpec) -> Ca
                 ops.adaptcp_restore_rows(requests[shard], *sent, parts)
 
     route.num_shards = ours.num_shards
+    route.group = ours.name
     return route

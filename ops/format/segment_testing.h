@@ -5,6 +5,8 @@
 #define ADAPTCP_OPS_FORMAT_SEGMENT_TESTING_H_
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -16,6 +18,7 @@
 #include "ops/format/byte_io.h"
 #include "ops/format/dense_block.h"
 #include "ops/format/row_block.h"
+#include "ops/format/segment_writer.h"
 
 namespace adaptcp {
 namespace testing {
@@ -211,6 +214,70 @@ class BatchOf {
   std::vector<std::string> fixed_;
   std::vector<std::vector<std::string_view>> strings_;
 };
+
+// For code that writes what can be written.
+inline void Require(const Status& status) {
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    std::abort();
+  }
+}
+
+inline EncodedBlock RandomDense(Random* random, const std::string& name) {
+  const DenseSlice slice = random->Slice(name);
+  std::vector<std::string> elements;
+  std::string joined;
+  for (uint64_t i = 0; i < slice.elements(); ++i) {
+    elements.push_back(random->Element(slice.dtype));
+    joined += elements.back();
+  }
+  EncodedBlock block;
+  if (slice.dtype == DType::kString) {
+    Require(EncodeStringDenseBlock(slice, {elements.begin(), elements.end()},
+                                   &block));
+  } else {
+    Require(EncodeDenseBlock(slice, joined.data(), joined.size(), &block));
+  }
+  return block;
+}
+
+// A whole file.
+inline std::string RandomSegment(uint64_t seed) {
+  Random random(seed);
+  SegmentHeader header;
+  header.run = "0123456789ab";
+  header.generation = random.Below(1000);
+  header.sequence = 1 + static_cast<uint32_t>(random.Below(1000));
+  header.kind = static_cast<SegmentKind>(1 + random.Below(4));
+  header.ps = static_cast<int32_t>(random.Below(5)) - 1;
+  for (uint64_t g = random.Below(4); g > 0; --g) {
+    header.groups.push_back(random.Group("emb" + std::to_string(g)));
+  }
+  std::string file;
+  std::unique_ptr<SegmentWriter> writer;
+  Require(SegmentWriter::Create(std::make_unique<MemorySink>("random", &file),
+                                header, &writer));
+  for (uint64_t b = random.Below(7); b > 0; --b) {
+    if (header.groups.empty() || random.OneIn(3)) {
+      Require(writer->Append(
+          RandomDense(&random, "dense" + std::to_string(random.Below(3)))));
+      continue;
+    }
+    const auto index =
+        static_cast<uint32_t>(random.Below(header.groups.size()));
+    const GroupSpec& group = header.groups[index];
+    const PlainRows rows = random.Rows(group, random.Below(40));
+    const BatchOf batch(group, rows);
+    RowBlockBuilder builder(group, index);
+    Require(builder.Append(batch.get(), nullptr, rows.keys.size()));
+    EncodedBlock block;
+    builder.Encode(&block);
+    Require(writer->Append(block));
+  }
+  SegmentInfo info;
+  Require(writer->Finish(&info));
+  return file;
+}
 
 }  // namespace testing
 }  // namespace adaptcp

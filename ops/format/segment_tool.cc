@@ -63,53 +63,10 @@ void WriteFile(const std::string& path, const SegmentHeader& header,
   if (!out.flush()) Die("can't write " + path);
 }
 
-EncodedBlock RandomDense(testing::Random* random, const std::string& name) {
-  const DenseSlice slice = random->Slice(name);
-  std::vector<std::string> elements;
-  std::string joined;
-  for (uint64_t i = 0; i < slice.elements(); ++i) {
-    elements.push_back(random->Element(slice.dtype));
-    joined += elements.back();
-  }
-  EncodedBlock block;
-  if (slice.dtype == DType::kString) {
-    Check(EncodeStringDenseBlock(slice, {elements.begin(), elements.end()},
-                                 &block));
-  } else {
-    Check(EncodeDenseBlock(slice, joined.data(), joined.size(), &block));
-  }
-  return block;
-}
-
 void WriteRandom(uint64_t seed, const std::string& path) {
-  testing::Random random(seed);
-  SegmentHeader header;
-  header.run = "0123456789ab";
-  header.generation = random.Below(1000);
-  header.sequence = 1 + static_cast<uint32_t>(random.Below(1000));
-  header.kind = static_cast<SegmentKind>(1 + random.Below(4));
-  header.ps = static_cast<int32_t>(random.Below(5)) - 1;
-  for (uint64_t g = random.Below(4); g > 0; --g) {
-    header.groups.push_back(random.Group("emb" + std::to_string(g)));
-  }
-  std::vector<EncodedBlock> blocks;
-  for (uint64_t b = random.Below(7); b > 0; --b) {
-    if (header.groups.empty() || random.OneIn(3)) {
-      blocks.push_back(
-          RandomDense(&random, "dense" + std::to_string(random.Below(3))));
-      continue;
-    }
-    const auto index =
-        static_cast<uint32_t>(random.Below(header.groups.size()));
-    const GroupSpec& group = header.groups[index];
-    const testing::PlainRows rows = random.Rows(group, random.Below(40));
-    const testing::BatchOf batch(group, rows);
-    RowBlockBuilder builder(group, index);
-    Check(builder.Append(batch.get(), nullptr, rows.keys.size()));
-    blocks.emplace_back();
-    builder.Encode(&blocks.back());
-  }
-  WriteFile(path, header, blocks);
+  std::ofstream out(path, std::ios::binary);
+  out << testing::RandomSegment(seed);
+  if (!out.flush()) Die("can't write " + path);
 }
 
 void WriteExample(const std::string& path) {

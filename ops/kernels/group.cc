@@ -189,8 +189,11 @@ class GroupOf final : public Group {
   }
 
   Status RestoreBegin(tf::OpKernelContext* ctx, Seq next_sequence,
-                      Seq base_sequence) override {
-    for (const auto& table : tables_) {
+                      Seq base_sequence,
+                      const std::vector<bool>& empty) override {
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (!empty[t]) continue;
+      const auto& table = tables_[t];
       const tf::Tensor no_keys(table->key_dtype(), {0});
       tf::TensorShape shape({0});
       shape.AppendShape(table->value_shape());
@@ -204,13 +207,6 @@ class GroupOf final : public Group {
   }
 
   void ExpectRows(uint64_t rows) override { tracker_.Reserve(rows); }
-
-  Status RestoreBlock(tf::OpKernelContext* ctx, const RowBlockView& block,
-                      const RestoreLevel& level) override {
-    RestoredRows rows;
-    ADAPTCP_RETURN_IF_ERROR(BlockToRows(spec_, block, &rows));
-    return RestoreRows(ctx, rows, level);
-  }
 
   Status RestoreRows(tf::OpKernelContext* ctx, const RestoredRows& rows,
                      const RestoreLevel& level) override {

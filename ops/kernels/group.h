@@ -87,14 +87,14 @@ class Group {
   virtual Status Resolve(Seq sequence, bool committed) = 0;
   virtual Status Seed(const tensorflow::Tensor& keys) = 0;
 
-  // Restore; nobody trains. Begin empties tables and tracker.
+  // Restore; nobody trains. Begin empties the tracker, and table t if empty[t];
+  // the rows of other tables are to be seeded when the restore has ended.
   virtual Status RestoreBegin(tensorflow::OpKernelContext* ctx,
-                              Seq next_sequence, Seq base_sequence) = 0;
+                              Seq next_sequence, Seq base_sequence,
+                              const std::vector<bool>& empty) = 0;
   // How many rows are about to come, roughly.
   virtual void ExpectRows(uint64_t rows) = 0;
-  virtual Status RestoreBlock(tensorflow::OpKernelContext* ctx,
-                              const RowBlockView& block,
-                              const RestoreLevel& level) = 0;
+  // Tables without a present row need no values.
   virtual Status RestoreRows(tensorflow::OpKernelContext* ctx,
                              const RestoredRows& rows,
                              const RestoreLevel& level) = 0;

@@ -203,7 +203,8 @@ REGISTER_OP("Adaptcp>RestoreBegin")
     .Input("request: string")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
-    .Doc("Clears the tables of a session and starts to restore.");
+    .Doc("Clears the tables of a session, all or those in the request, and "
+         "starts to restore.");
 
 REGISTER_OP("Adaptcp>RestoreSegments")
     .Input("request: string")
@@ -242,6 +243,19 @@ REGISTER_OP("Adaptcp>CloseSegment")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
     .Doc("Forgets an opened segment.");
+
+REGISTER_OP("Adaptcp>SegmentTable")
+    .Input("request: string")
+    .Output("keys: Tkey")
+    .Output("present: bool")
+    .Output("values: Tvalue")
+    .Attr("Tkey: type")
+    .Attr("Tvalue: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Reads one segment, verifies every checksum, and returns the rows of "
+         "one table of it: keys [n] of its group, whether each has a row in the "
+         "table [n], and those rows [present, dim]. Asynchronous.");
 
 REGISTER_OP("Adaptcp>RestoreRows")
     .Input("request: string")

@@ -6,8 +6,40 @@
 #include "ops/io/store.h"
 
 namespace adaptcp {
+namespace {
 
-Status OpenedSegment::Open(const Json& object,
+Json SpecOf(const GroupSpec& group) {
+  Json tables = Json::array();
+  for (const TableSpec& table : group.tables) {
+    tables.push_back({{"name", table.name},
+                      {"dtype", DTypeName(table.dtype)},
+                      {"dim", table.dim}});
+  }
+  return {{"key_dtype", DTypeName(group.key_dtype)},
+          {"tables", std::move(tables)}};
+}
+
+// What a file says of its rows decides how much memory they take.
+Status CheckSpecs(const std::string& path, const Json& specs,
+                  const std::vector<GroupSpec>& groups) {
+  if (specs.is_null()) return Status::Ok();
+  for (const GroupSpec& group : groups) {
+    const auto found = specs.find(group.name);
+    const Json spec = SpecOf(group);
+    if (found == specs.end() || *found != spec) {
+      return Status::DataLoss(
+          path + ": group " + group.name + ": Received: " + spec.dump() +
+          ". Expected: " +
+          (found == specs.end() ? "no such group" : found->dump()) +
+          ", as in the manifest");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status OpenedSegment::Open(const Json& object, const Json& specs,
                            std::unique_ptr<OpenedSegment>* out) {
   const std::string path = object.value("path", "");
   SegmentExpectation expected;
@@ -20,6 +52,8 @@ Status OpenedSegment::Open(const Json& object,
       SegmentReader::Open(std::move(source), expected, &reader));
   auto opened = std::make_unique<OpenedSegment>();
   opened->header_ = reader->header();
+  ADAPTCP_RETURN_IF_ERROR(
+      CheckSpecs(path, specs, opened->header_.groups));
   for (;;) {
     auto block = std::make_unique<SegmentBlock>();
     ADAPTCP_RETURN_IF_ERROR(reader->Next(block.get()));

@@ -107,6 +107,15 @@ def is_whole(store: Store, directory: str, manifest: Manifest) -> bool:
         return False
 
 
+def is_removed(store: Store, directory: str, manifest: Manifest) -> bool:
+    """Whether the manifest of a head is gone, as retention leaves it, so that nobody promises its objects any more."""
+    try:
+        store.size(join(directory, layout.manifest_path(manifest.head)))
+        return False
+    except FileNotFoundError:
+        return True
+
+
 def next_sequence(store: Store, directory: str) -> int:
     """Returns the first sequence above all that manifests, whole or damaged, and data of the directory have used.
 

@@ -73,6 +73,12 @@ def slices(variables: List[tf.Variable], optimizer: Any = None) -> List[DenseSli
     return result
 
 
+def of_optimizer(items: List[DenseSlice], optimizer: Any) -> Set[str]:
+    """The names of those that belong to the optimizer."""
+    _, ids = _scope(optimizer)
+    return {item.name for item in items if id(item.variable) in ids}
+
+
 def read_scalars(optimizer: Any) -> Dict[str, Any]:
     """The optimizer's settings that are plain numbers: the learning rate and such.
 
