@@ -1,6 +1,5 @@
 """Restores a checkpoint into a model: tables and slots, dense variables, the optimizer's settings."""
 
-import dataclasses
 import logging
 import os
 import time
@@ -9,12 +8,12 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 import tensorflow as tf
 
 from tfadaptcp import _ops, manager, matching, routing
-from tfadaptcp.checkpoint import chain, commit
-from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
-from tfadaptcp.checkpoint.store import Store, join
+from tfadaptcp.checkpoint import chain, commit, heads, objects
+from tfadaptcp.checkpoint.manifest import Manifest
+from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
-from tfadaptcp.errors import CheckpointCorruptError, CheckpointNotFoundError
+from tfadaptcp.errors import CheckpointCorruptError
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
 
@@ -22,8 +21,6 @@ _log = logging.getLogger("tfadaptcp")
 
 # Rows by which TFRA's count of a table may be off, however small it is.
 _DRIFT = 16
-# How often retention may remove a head that is being read, until its reader gives up.
-_REMOVALS = 10
 # What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
 
@@ -73,12 +70,12 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     current = getattr(self, manager.ENGINE, None)
     if current is not None:
         current.wait_for_writer()  # see `restore`
-    directory, heads = _find(directory, checkpoint)
+    directory, candidates = _find(directory, checkpoint)
     # That of the run that goes on, so that its manager finds these trackers fit.
-    decay = heads[0].policy.get("decay", manager.DECAY) if current is None else current.decay
+    decay = candidates[0].policy.get("decay", manager.DECAY) if current is None else current.decay
     # A model that isn't compiled is restored without an optimizer: for evaluation and serving.
     its_optimizer = None if getattr(self, "optimizer", None) is not None else False
-    return _restore(manager.attach(self, its_optimizer, decay), directory, heads, checkpoint, strict, selection)
+    return _restore(manager.attach(self, its_optimizer, decay), directory, candidates, checkpoint, strict, selection)
 
 
 def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool,
@@ -86,58 +83,43 @@ def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: b
     """Restores into a model that is attached; see `load_adaptcp`."""
     # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
     engine.wait_for_writer()
-    directory, heads = _find(directory, checkpoint)
-    return _restore(engine, directory, heads, checkpoint, strict, selection)
+    directory, candidates = _find(directory, checkpoint)
+    return _restore(engine, directory, candidates, checkpoint, strict, selection)
 
 
 def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tuple[str, List[Manifest]]:
     directory = manager.normalize(directory)
     store = Store()
     store.check_supported(directory)
-    return directory, _candidates(store, directory, checkpoint)
+    return directory, heads.candidates(store, directory, checkpoint)
 
 
-def _restore(engine: Engine, directory: str, heads: List[Manifest], checkpoint: Optional[str], strict: bool,
+def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpoint: Optional[str], strict: bool,
              selection: Selection) -> RestoreReport:
     start = time.monotonic()
     removed = 0
-    while heads:
-        head, *heads = heads
+    while candidates:
+        head, *candidates = candidates
         plan = matching.match(engine, head, selection, strict)
         try:
             bytes_read = _apply(engine, directory, head, plan)
         except _DAMAGE as error:
             message = f"checkpoint {head.name} of {directory} is damaged: {error.message}"
-            if removed < _REMOVALS and commit.is_removed(Store(), directory, head):
+            if removed < heads.REMOVALS and commit.is_removed(Store(), directory, head):
                 # By retention, under our eyes; and those before it too. There is a newer one.
                 removed += 1
                 _log.warning("Checkpoint %s of %s was removed while it was read. Looking again.", head.name, directory)
-                heads = _candidates(Store(), directory, checkpoint)
+                candidates = heads.candidates(Store(), directory, checkpoint)
                 continue
-            if checkpoint is not None or not heads:
+            if checkpoint is not None or not candidates:
                 raise CheckpointCorruptError(message) from error
-            _log.error("%s. Falling back to %s.", message, heads[0].name)
+            _log.error("%s. Falling back to %s.", message, candidates[0].name)
             continue
         rows = plan.rows(head)
         _log.info("Restored checkpoint %s: step %d, %d rows.", head.name, head.step, sum(rows.values()))
         return RestoreReport(head.name, head.step, head.epoch, head.batch, rows, bytes_read,
                              time.monotonic() - start, plan.missing, plan.unexpected)
     raise AssertionError("unreachable")
-
-
-def _candidates(store: Store, directory: str, checkpoint: Optional[str]) -> List[Manifest]:
-    """The heads to try, newest first."""
-    if checkpoint is not None:
-        return [commit.load(store, directory, checkpoint)]
-    heads, damaged = commit.list_heads(store, directory)
-    for item in damaged:
-        _log.warning("Passing over a manifest: %s", item.reason)
-    if not heads:
-        if any(not item.torn and item.head is not None for item in damaged):
-            raise CheckpointCorruptError(f"{directory}: every manifest is damaged: "
-                                         f"{'; '.join(item.reason for item in damaged)}")
-        raise CheckpointNotFoundError(f"There is no checkpoint in {directory}.")
-    return heads[::-1]
 
 
 def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
@@ -151,7 +133,8 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
     kept = [table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables) if i is None]
     engine.on_all(lambda host: engine.call(host, ops.adaptcp_restore_begin, begin))
     try:
-        levels = _levels(directory, head, plan)
+        # Of a head that is not restored as a whole only what has rows for it.
+        levels = objects.levels(directory, head, None if plan.continues else [group.theirs.name for group in plan.groups])
         if _same_sharding(head, plan):
             _restore_in_place(engine, head, levels, plan)
         else:
@@ -177,35 +160,7 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
         dense.write_scalars(engine.optimizer, head.scalars)
     if plan.continues:
         engine.move_to(directory, head)
-    return bytes_dense + sum(ref.bytes for level in levels for ref in level["refs"])
-
-
-def _levels(directory: str, head: Manifest, plan: Plan) -> List[Dict[str, Any]]:
-    """The objects with rows, by level, newest first: within a level no key occurs twice.
-
-    If the head is not restored as a whole, without those that have no row of the plan's groups.
-    """
-    by_level: Dict[Tuple[int, int], List[ObjectRef]] = {}
-    rank = {"base": 0, "increment": 1, "differential": 2}
-    groups = {group.theirs.name for group in plan.groups}
-    for ref in head.objects:
-        if ref.kind in rank and (plan.continues or any(ref.rows.get(group) for group in groups)):
-            by_level.setdefault((rank[ref.kind], ref.sequence), []).append(ref)
-    return [{"sequence": sequence, "differential": kind == rank["differential"],
-             "objects": [object_request(directory, ref) for ref in refs], "refs": refs}
-            for (kind, sequence), refs in sorted(by_level.items(), reverse=True)]
-
-
-def object_request(directory: str, ref: ObjectRef) -> Dict[str, Any]:
-    """An object as the ops want it."""
-    return {"path": join(directory, ref.path), "kind": ref.kind, "bytes": ref.bytes, "crc32c": ref.crc32c,
-            "rows": ref.rows, "ps": ref.ps}
-
-
-def spec_request(head: Manifest) -> Dict[str, Any]:
-    """What the objects of a head may hold, as the ops want it."""
-    return {group.name: {"key_dtype": group.key_dtype, "tables": [dataclasses.asdict(table) for table in group.tables]}
-            for group in head.groups}
+    return bytes_dense + sum(level["bytes"] for level in levels)
 
 
 def _same_sharding(head: Manifest, plan: Plan) -> bool:
@@ -223,7 +178,7 @@ def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any
               for group in plan.groups}
 
     def request(host: Host) -> Dict[str, Any]:
-        return {"head": head.sequence, "specs": spec_request(head), "groups": groups,
+        return {"head": head.sequence, "specs": objects.specs(head), "groups": groups,
                 "levels": [{"sequence": level["sequence"], "differential": level["differential"],
                             "objects": [item for item in level["objects"] if item["ps"] == host.index]}
                            for level in levels]}
@@ -260,7 +215,7 @@ def _check_rows(expected: Dict[str, int], sizes: Dict[str, int]) -> None:
 def _restore_dense(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
     """Returns the bytes read."""
     refs = [ref for ref in head.objects if ref.kind == "dense"]
-    objects = [object_request(directory, ref) for ref in refs]
+    requests = [objects.request(directory, ref) for ref in refs]
     theirs = {spec.name: spec for spec in head.dense}
 
     def restore_on(host: Host) -> None:
@@ -268,7 +223,7 @@ def _restore_dense(engine: Engine, directory: str, head: Manifest, plan: Plan) -
         if not wanted:
             return
         specs = [theirs[name] for name in sorted({plan.dense[item.name] for item in wanted})]
-        whole = dict(zip((spec.name for spec in specs), engine.read_dense(host, objects, specs)))
+        whole = dict(zip((spec.name for spec in specs), engine.read_dense(host, requests, specs)))
         for item in wanted:
             with tf.device(host.device):
                 value = tf.cast(whole[plan.dense[item.name]], item.variable.dtype.base_dtype)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List
 import tensorflow as tf
 
 from tfadaptcp import _ops
+from tfadaptcp.checkpoint import objects
 from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
 from tfadaptcp.matching import GroupPlan, Plan
@@ -17,8 +18,7 @@ from tfadaptcp.matching import GroupPlan, Plan
 
 def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: Plan) -> None:
     """Applies levels, newest first; the objects of a level in parallel, each level after the one before it."""
-    from tfadaptcp.restore import spec_request
-    specs = spec_request(head)
+    specs = objects.specs(head)
     routes = {group.theirs.name: {host.index: _route(engine, host, group) for host in engine.hosts}
               for group in plan.groups}
     for level in levels:

@@ -17,6 +17,9 @@ from tfadaptcp.errors import (CheckpointCorruptError, CheckpointNotFoundError, C
 
 _log = logging.getLogger("tfadaptcp")
 
+# How often every manifest of a listing may be gone before it is read.
+_LISTINGS = 10
+
 
 @dataclasses.dataclass(frozen=True)
 class Damaged:
@@ -37,12 +40,22 @@ class Damaged:
 def list_heads(store: Store, directory: str) -> Tuple[List[Manifest], List[Damaged]]:
     """Returns the valid heads, oldest first by (generation, run, sequence), and what is damaged.
 
-    A head that retention removes while this runs is left out. A directory that isn't there has no heads.
+    A head that retention removes while this runs is left out; if that leaves none, the newer ones are looked for. A
+    directory that isn't there has no heads.
 
     Raises:
         StoreUnavailableError: a listing or a read failed: that is never taken for "no heads".
     """
-    heads, damaged = [], []
+    for _ in range(_LISTINGS):
+        heads, damaged, removed = _list_once(store, directory)
+        if heads or damaged or not removed:
+            break
+    return sorted(heads, key=lambda manifest: manifest.head.order), damaged
+
+
+def _list_once(store: Store, directory: str) -> Tuple[List[Manifest], List[Damaged], int]:
+    """Heads, what is damaged, and how many manifests were gone by the time they were read."""
+    heads, damaged, removed = [], [], 0
     for file in store.list(join(directory, layout.MANIFESTS)):
         name = layout.parse_manifest(file)
         path = join(directory, layout.MANIFESTS, file)
@@ -52,6 +65,7 @@ def list_heads(store: Store, directory: str) -> Tuple[List[Manifest], List[Damag
         try:
             data = store.read(path)
         except FileNotFoundError:
+            removed += 1
             continue
         try:
             manifest = Manifest.from_json(data, path)
@@ -62,7 +76,7 @@ def list_heads(store: Store, directory: str) -> Tuple[List[Manifest], List[Damag
             damaged.append(Damaged(file, name, manifest_check.is_torn(data), str(error)))
         else:
             heads.append(manifest)
-    return sorted(heads, key=lambda manifest: manifest.head.order), damaged
+    return heads, damaged, removed
 
 
 def latest(store: Store, directory: str) -> Optional[Manifest]:
