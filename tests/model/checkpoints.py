@@ -100,28 +100,44 @@ class Directory:
             needed = self.heads[-1].objects
         if "deletes old differentials" in self.broken:
             needed -= {head.differential for head in self.heads[:-1]}
-        self.heads = [head for head in self.heads if not self._is_outdated(head)]
+        old = self._outdated()
+        self.heads = [head for head in self.heads if head.name not in old]
         self.objects = {key: item for key, item in self.objects.items() if key in needed}
 
-    def _is_outdated(self, head: Head) -> bool:
-        lineage = self._lineage()
-        newest = {item.identity: item.name for item in lineage}  # oldest first
-        age = newest.get(head.identity, head.name)
-        if head is self.heads[-1]:
-            return False
-        if sum(name > age for name in newest.values()) >= self.keep:
-            return True
-        # Published again more than once: the last of them will do.
-        return (head.origin is not None and newest.get(head.identity, head.name) != head.name
-                and not any(item.parent == head.name for item in self.heads))
+    def _outdated(self) -> set[Name]:
+        """Heads of the lineage as such, and those that branched off it, count by what of the lineage is newer."""
+        by_name = {head.name: head for head in self.heads}
+        lineage: dict[Name, Head] = {}
+        ask = [self.heads[-1].name]
+        while ask:
+            head = by_name.get(ask.pop())
+            if head is not None and head.name not in lineage:
+                lineage[head.name] = head
+                ask += [head.origin, head.parent]
+        newest: dict[Name, Name] = {}  # by identity: a head and its re-publications count once
+        for name in sorted(lineage):
+            newest[lineage[name].identity] = name
+        old = set()
+        for head in self._family(lineage):
+            age = newest.get(head.identity, head.name)
+            spare = (head.origin is not None and age != head.name
+                     and not any(item.parent == head.name for item in self.heads))
+            if spare or sum(name > age for name in newest.values()) >= self.keep:
+                old.add(head.name)
+        return old - {self.heads[-1].name}
 
-    def _lineage(self) -> list[Head]:
-        """The newest head and its ancestors, oldest first."""
-        names, found = {self.heads[-1].name}, []
-        for head in reversed(self.heads):
-            if head.name in names or any(head.name in (item.origin, item.parent) for item in found):
-                found.append(head)
-        return found[::-1]
+    def _family(self, lineage: dict[Name, Head]) -> list[Head]:
+        """All heads that names or runs connect with the lineage. Others belong to nobody here, and stay."""
+        def links(head: Head) -> set:
+            return {head.name, head.parent, head.origin, head.name[0]} - {None}
+
+        family, known = [], set().union(*map(links, lineage.values()))
+        rest = list(self.heads)
+        while joined := [head for head in rest if links(head) & known]:
+            family += joined
+            known = known.union(*map(links, joined))
+            rest = [head for head in rest if head not in joined]
+        return family
 
 
 def check_equal(found: Rows, expected: Rows, what: str) -> None:

@@ -42,8 +42,10 @@ class Scan:
 class Job:
     """A model of the product, obeying all rules but those in `broken`."""
 
-    def __init__(self, broken: Sequence[str] = (), shards: int = 2, keep: int = 3, decay: float = 0.9):
+    def __init__(self, broken: Sequence[str] = (), shards: int = 2, keep: int = 3, decay: float = 0.9,
+                 marks_unknown: bool = False):
         self.broken, self.decay = frozenset(broken), Decay(decay)
+        self._marks_unknown = marks_unknown
         self.directory = Directory(keep, self.broken)
         self.generation, self.claimed = 0, False
         self.sequence = 1  # of the next cut
@@ -54,7 +56,7 @@ class Job:
         self.scan: Scan | None = None
         self.readings: list[tuple[Shard, Reading]] = []
         self.shards = [self._new_shard() for _ in range(shards)]
-        self._value = 0
+        self.value = 0
         self._newest: Name | None = None  # the identity that the newest head must have
 
     def run(self, steps: Sequence[tuple]) -> None:
@@ -73,9 +75,9 @@ class Job:
     def write(self, first: int, count: int = 1, tables: int = 3, add: bool = False) -> None:
         """Tables: 1 the parameter, 2 the slot, 3 both, one op after the other."""
         for table in _tables(tables):
-            self._value += 1
+            self.value += 1
             for shard, keys in self._by_shard(range(first, first + count)):
-                shard.write(keys, table, self._value, add)
+                shard.write(keys, table, self.value, add)
 
     def add(self, first: int, count: int = 1, tables: int = 3) -> None:
         self.write(first, count, tables, add=True)
@@ -107,9 +109,10 @@ class Job:
         for shard in self.shards:
             shard.evict()
 
-    def attach(self, decay: float = 0.9) -> None:
+    def attach(self, decay: float = 0.9, sequence: int = 0) -> None:
         """Trackers are made anew over the tables as they are. The next checkpoint goes on from no head."""
         self.decay = Decay(decay)
+        self.sequence = sequence or self.sequence
         self._forget_pending()
         rows = [shard.rows for shard in self.shards]
         self.shards = [self._new_shard() for _ in rows]
@@ -172,7 +175,11 @@ class Job:
         if self.pending.is_base or self.pending.scan is not None:
             self.scan = None
         self._finish(True, told)
-        self.directory.collect()
+
+    def collect(self) -> None:
+        """One pass of retention."""
+        if self.directory.heads:
+            self.directory.collect()
 
     def unknown(self) -> None:
         """The manifest is there, but the coordinator can't tell and goes on as after a failure."""
@@ -195,14 +202,14 @@ class Job:
         self._finish("told before durable" in self.broken, told)
 
     def restore(self, which: int = 0, shards: int = 2, sequence: int = 0) -> None:
-        """A new job restores a head, 0 the newest; `sequence`: the next one is at least that."""
+        """A new job restores a head, 0 the newest; `sequence`: of its first interval, 0: the first unused one."""
         heads = self.directory.heads
         if not heads:
             return
         head = heads[-1 - which % len(heads)]
         self._forget_pending()
         old = self.live() if "restores onto old rows" in self.broken else {}
-        self.sequence = max(self.sequence, sequence, heads[-1].sequence + 1)
+        self.sequence = sequence or max(self.sequence, heads[-1].sequence + 1)
         levels = self.directory.levels(head)
         self.shards = [self._new_shard(head.base_start) for _ in range(shards)]
         for i, shard in enumerate(self.shards):
@@ -234,7 +241,7 @@ class Job:
     # ------------------------------------------------------------- inside
 
     def _new_shard(self, base: int = 0) -> Shard:
-        return Shard(self.decay, self.broken, self.sequence, base)
+        return Shard(self.decay, self.broken, self.sequence, base, self._marks_unknown)
 
     def _shard(self, key: int) -> Shard:
         return self.shards[key % len(self.shards)]

@@ -58,10 +58,16 @@ class Reading(NamedTuple):
 
 
 class Shard:
-    """Tables and tracker. `broken`: names of breakages (see rules.py)."""
+    """Tables and tracker.
 
-    def __init__(self, decay: Decay, broken: frozenset[str] = frozenset(), current: int = 1, base: int = 0):
-        self.decay, self.broken = decay, broken
+    Args:
+        broken: names of breakages (see rules.py).
+        marks_unknown: whether the removal of a key that is in neither index nor tables makes a tombstone. None is needed.
+    """
+
+    def __init__(self, decay: Decay, broken: frozenset[str] = frozenset(), current: int = 1, base: int = 0,
+                 marks_unknown: bool = False):
+        self.decay, self.broken, self.marks_unknown = decay, broken, marks_unknown
         self.rows: dict[int, Row] = {}  # what the tables hold; no row is absent from all
         self.entries: dict[int, Entry] = {}
         self.unsaved: dict[int, None] = {}  # a set that keeps the order
@@ -147,7 +153,7 @@ class Shard:
     def remove(self, keys: Iterable[int], table: int) -> None:
         """One op on one table. A key in neither index nor tables stays unknown."""
         for key in keys:
-            if key not in self.entries and key not in self.rows:
+            if key not in self.entries and key not in self.rows and not self.marks_unknown:
                 continue
             self._before_change(key, capture="removal captures nothing" not in self.broken)
             if key in self.rows:

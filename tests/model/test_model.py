@@ -29,6 +29,7 @@ ODDS: Odds = [
     (0.5, "attach", []),
     (12, "cut", [below(6), one_of(0, 0, 0, 0, 0, 0, 1), one_of(0, 0, 0, 1)]),
     (8, "commit", []),
+    (8, "collect", []),
     (3, "commit", [SHARD]),
     (3, "fail", [one_of(ALL), below(2)]),
     (2, "fail", [SHARD, below(2)]),

@@ -1,0 +1,340 @@
+"""The product and its model, taken through the same steps.
+
+After every checkpoint the files are compared with what the model says must be in them, key by key; after every restore
+the tables with the copy taken at the cut. What only the product can know, the model is told: sequence numbers, and how a
+checkpoint ended into which a fault was put.
+
+A checkpoint is held after its cut, and again when its rows are drained, so that the steps in between are between.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import tensorflow as tf
+
+import tfadaptcp
+from tests.model import written
+from tests.model.checkpoints import Head, check_equal
+from tests.model.job import ALL, THRESHOLDS, Job
+from tests.model.shard import Decay
+from tests.support import faults, oracle
+from tfadaptcp import EngineOptions
+from tfadaptcp.checkpoint import commit
+from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.errors import AdaptCPError, CommitOutcomeUnknownError
+from tfadaptcp.manager import ENGINE
+
+OPTIONS = (EngineOptions(), EngineOptions(block_bytes=256, segment_bytes=1024, writer_threads=2),
+           EngineOptions(capture="blocking"))
+FAULTS = ("errno=5@{}", "errno=28@{}+", "short@{}")
+# The write of a manifest fails, and so does looking whether it is there.
+UNKNOWN = "match=.json;errno=5@{}+"
+DECAYS = (0.9, 0.5)
+NONE_TOLD = 99
+WAIT_SECONDS = 120
+
+
+class Dice:
+    """A policy that does what the step says."""
+
+    name = "dice"
+
+    def __init__(self, decay: float):
+        self.decay = decay
+        self.threshold, self.is_base = 0.0, False
+
+    def hot_threshold(self, stats: Any) -> float:
+        return self.threshold
+
+    def base_due(self, stats: Any) -> bool:
+        return self.is_base
+
+
+class Hold:
+    """Holds the checkpoints of an engine: before they are drained, and before they are committed."""
+
+    def __init__(self, engine: Any):
+        self._save, self._resolve = engine.save, engine.resolve
+        self.may_drain, self.may_commit, self.is_drained = threading.Event(), threading.Event(), threading.Event()
+        self.deaf = False
+        engine.save, engine.resolve = self.save, self.resolve
+
+    def save(self, *arguments: Any) -> Any:
+        assert self.may_drain.wait(WAIT_SECONDS)
+        try:
+            return self._save(*arguments)
+        finally:
+            self.is_drained.set()
+            assert self.may_commit.wait(WAIT_SECONDS)
+
+    def resolve(self, *arguments: Any, **keywords: Any) -> None:
+        if not self.deaf:
+            self._resolve(*arguments, **keywords)
+
+    def let_go(self, held: bool) -> None:
+        for event in (self.may_drain, self.may_commit):
+            event.clear() if held else event.set()
+        self.is_drained.clear()
+
+
+class SideBySide:
+    """One directory, the model that is live, and the model of it all.
+
+    Args:
+        models: by number of shards: Keras models alike, with empty tables that nobody tracks.
+        thorough: whether to restore all heads at the end.
+    """
+
+    def __init__(self, models: dict[int, tf.keras.Model], directory: str, thorough: bool):
+        self._models, self._directory, self._thorough = models, directory, thorough
+        self._store = Store()
+        self._model = models[1]
+        self._job = Job(shards=1, marks_unknown=True)
+        self._copies: dict[tuple[int, int], oracle.Copy] = {}
+        self._copy: oracle.Copy | None = None  # of the pending checkpoint
+        self._manager: Any = None
+        self._dense = 0
+        self._make_manager(DECAYS[0], 3, 0)
+
+    def run(self, steps: tuple) -> None:
+        """Runs a sequence; raises AssertionError or Violation at the first thing that is wrong."""
+        for name, *arguments in steps:
+            getattr(self, name)(*arguments)
+        # The steps before may have ended with a failure.
+        self.commit()
+        self.cut()
+        self.commit()
+        if self._thorough:
+            for i in range(len(self._job.directory.heads)):
+                self.restore(i, 1 + i % 3)
+
+    def close(self) -> None:
+        self._hold.let_go(held=False)
+        self._manager.close()
+
+    # ------------------------------------------------------------- training
+
+    def write(self, first: int, count: int, tables: int) -> None:
+        value = self._job.value
+        self._job.write(first, count, tables)
+        for _, variable in self._tables(tables):
+            value += 1
+            variable.upsert(_keys(first, count), _rows(variable, count, value))
+
+    def add(self, first: int, count: int, tables: int) -> None:
+        """As an optimizer with bp_v2 does: by the difference to what it has read."""
+        value = self._job.value
+        self._job.add(first, count, tables)
+        for _, variable in self._tables(tables):
+            value += 1
+            old, exists = variable.lookup(_keys(first, count), return_exists=True)
+            old = tf.where(exists[:, None], old, tf.zeros_like(old))
+            variable.accum(_keys(first, count), old, old + _rows(variable, count, value), exists)
+
+    def remove(self, first: int, count: int, tables: int) -> None:
+        self._job.remove(first, count, tables)
+        for _, variable in self._tables(tables):
+            variable.remove(_keys(first, count))
+
+    def lookup(self, first: int, count: int) -> None:
+        self._job.lookup(first, count)
+        self._job.finish_readings()
+        for _, variable in self._tables(3):
+            variable.lookup(_keys(first, count))
+
+    def dense(self) -> None:
+        self._dense += 1
+        self._model.optimizer.iterations.assign_add(1)
+        kernel = self._model.layers[-1].kernel
+        kernel.assign(tf.fill(kernel.shape, float(self._dense)))
+
+    # ------------------------------------------------------------- checkpoints
+
+    def cut(self, threshold: int = 5, is_base: bool = False, fault: int = 0, at: int = 0) -> None:
+        """`fault`: 0 for none, otherwise one that meets the preparations of the cut."""
+        if self._job.pending is not None:
+            return
+        self._policy.threshold, self._policy.is_base = THRESHOLDS[threshold], bool(is_base)
+        blocking = self._manager._options.capture == "blocking"
+        self._hold.let_go(held=not blocking)
+        self._copy = oracle.take(self._model)
+        info = error = None
+        before = self._job.position or self._job.restored
+        with faults.plan(FAULTS[fault - 1].format(at + 1) if fault else ""):
+            try:
+                info = self._manager.save()
+            except (AdaptCPError, OSError) as raised:
+                error = raised
+            if blocking:
+                error = self._wait() or error
+        assert fault or error is None, error
+        again = self._published_again() if not blocking or info is None else []
+        if not self._job.claimed and before is not None:
+            if info is not None:  # its sequence is the one before; retention may have taken it already
+                expected = (info.generation, info.sequence - 1)
+                assert blocking or again == [expected], f"published again: {again}, expected {expected}"
+                again = [expected]
+            for name in again:
+                self._job.publish_again(before, name)
+                self._job.claimed, self._job.restored = True, None
+                self._copies[name] = self._copies[before.name]
+        else:
+            assert not again, f"published again: {again}"
+        if info is None:
+            return
+        self._job.claimed = True
+        self._job.generation, n = info.generation, info.sequence
+        self._job.take_cut(n, self._policy.threshold, bool(is_base))
+        if blocking:
+            self._settle(error, faulty=bool(fault), told=ALL)
+
+    def drain(self) -> None:
+        """All rows that the pending checkpoint needs are captured and written, and it goes no further."""
+        if self._job.pending is not None:
+            self._hold.may_drain.set()
+            assert self._hold.is_drained.wait(WAIT_SECONDS)
+
+    def commit(self) -> None:
+        self._finish("", ALL)
+
+    def commit_untold(self) -> None:
+        self._finish("", NONE_TOLD)
+
+    def fail(self, fault: int, at: int) -> None:
+        self._finish(FAULTS[fault].format(at + 1), ALL)
+
+    def fail_untold(self, fault: int, at: int) -> None:
+        self._finish(FAULTS[fault].format(at + 1), NONE_TOLD)
+
+    def unknown(self, at: int) -> None:
+        self._finish(UNKNOWN.format(at + 1), ALL)
+
+    def _finish(self, plan: str, told: int) -> None:
+        if self._job.pending is None:
+            return
+        self._hold.deaf = told != ALL
+        with faults.plan(plan):
+            self._hold.let_go(held=False)
+            error = self._wait()
+        self._hold.deaf = False
+        assert plan or error is None, error
+        self._settle(error, bool(plan), told)
+
+    def _wait(self) -> BaseException | None:
+        try:
+            self._manager.wait()
+        except (AdaptCPError, OSError) as error:
+            return error
+        finally:
+            assert not self._manager.is_saving
+        return None
+
+    def _settle(self, error: BaseException | None, faulty: bool, told: int) -> None:
+        """Tells the model how the pending checkpoint ended, and compares."""
+        name = (self._job.generation, self._job.pending.sequence)
+        manifests = {written.name_of(manifest.head): manifest for manifest in self._manifests()}
+        job = self._job
+        if isinstance(error, CommitOutcomeUnknownError):
+            job.unknown() if name in manifests else job.fail(late=True)
+        elif name in manifests:
+            job.commit(told)
+            if not faulty:
+                job.collect()
+        else:
+            job.fail(told, late=True)
+            assert error is not None, f"checkpoint {name} has disappeared"
+        if name in manifests:
+            self._copies[name] = self._copy
+            self._compare_rows(self._head(name), manifests[name])
+        if faulty:  # retention may have got stuck anywhere
+            job.directory.heads = [head for head in job.directory.heads if head.name in manifests]
+        expected = [head.name for head in job.directory.heads]
+        assert list(manifests) == expected, f"there are heads {list(manifests)}, expected {expected}"
+
+    def _compare_rows(self, head: Head, manifest: Any) -> None:
+        found = written.rows_of(self._store, self._directory, manifest, head.sequence)
+        objects = self._job.directory.objects
+        expected = {"differential": objects[head.differential].rows}
+        levels = {("base", objects[head.base].sequence)} if objects[head.base].rows else set()
+        levels |= {("increment", objects[i].sequence) for i in head.increments if objects[i].rows}
+        levels |= {("differential", head.sequence)} if expected["differential"] else set()
+        if head.base_start == head.sequence:
+            expected["base"] = objects[head.base].rows
+        else:
+            expected["increment"] = objects[head.increments[-1]].rows
+        for kind in expected:
+            check_equal(found.get(kind, {}), expected[kind], f"{kind} of checkpoint {head.name}")
+        assert written.levels_of(manifest) == levels, f"the objects of checkpoint {head.name}"
+        assert manifest.base_sequence == head.base_start
+
+    # ------------------------------------------------------------- restores and managers
+
+    def restore(self, which: int, shards: int) -> None:
+        self.commit()
+        heads = self._job.directory.heads
+        if not heads:
+            try:
+                self._models[shards].load_adaptcp(self._directory)
+            except tfadaptcp.CheckpointNotFoundError:
+                return
+            raise AssertionError("restored what is not there")
+        self._model = self._models[shards]
+        head = heads[-1 - which % len(heads)]
+        manifest, = [item for item in self._manifests() if written.name_of(item.head) == head.name]
+        report = self._model.load_adaptcp(self._directory, None if which % len(heads) == 0 else manifest.name)
+        assert report.checkpoint == manifest.name
+        engine = getattr(self._model, ENGINE)
+        oracle.check(self._copies[head.name], self._model, f"{head.name} into {shards} shards", shards=False)
+        oracle.check_placement(self._model)
+        self._job.decay = Decay(engine.decay)
+        self._job.restore(which, shards, engine.last_sequence + 1)
+        self._make_manager(engine.decay, self._job.directory.keep, self._options)
+
+    def manager(self, decay: int, keep: int, options: int) -> None:
+        """Another policy, other options; another decay makes new trackers over the rows that are there."""
+        self.commit()
+        self._make_manager(DECAYS[decay], keep, options)
+
+    def _make_manager(self, decay: float, keep: int, options: int) -> None:
+        if self._manager is not None:
+            self._manager.close()
+        before = getattr(self._model, ENGINE, None)
+        self._policy, self._options = Dice(decay), options
+        self._manager = tfadaptcp.CheckpointManager(self._model, self._directory, self._policy, max_to_keep=keep,
+                                                    engine=OPTIONS[options])
+        engine = self._manager.engine
+        job = self._job
+        job.directory.keep, job.claimed, job.last_committed = keep, False, 0
+        if engine is not before:
+            job.attach(decay, sequence=1)
+        self._hold = getattr(engine, "hold", None)
+        if self._hold is None:
+            engine.hold = self._hold = Hold(engine)
+
+    # ------------------------------------------------------------- inside
+
+    def _tables(self, mask: int) -> list[tuple[str, Any]]:
+        return [item for i, item in enumerate(oracle.tables_of(self._model)) if mask >> i & 1]
+
+    def _manifests(self) -> list[Any]:
+        heads, damaged = commit.list_heads(self._store, self._directory)
+        return heads
+
+    def _published_again(self) -> list[tuple[int, int]]:
+        known = {head.name for head in self._job.directory.heads}
+        return [name for item in self._manifests()
+                if (name := written.name_of(item.head)) not in known and item.origin is not None]
+
+    def _head(self, name: tuple[int, int]) -> Head:
+        head, = [head for head in self._job.directory.heads if head.name == name]
+        return head
+
+
+def _keys(first: int, count: int) -> tf.Tensor:
+    return tf.range(first, first + count, dtype=tf.int64)
+
+
+def _rows(variable: Any, count: int, value: int) -> tf.Tensor:
+    return tf.fill((count, int(variable.dim)), float(value))
