@@ -76,6 +76,7 @@ class Engine:
         # The highest sequence a cut of these trackers has used, or a restore put there.
         self.last_sequence = 0
         self._position: Optional[Tuple[str, manifest.Manifest]] = None
+        self._came_from: Optional[Tuple[str, manifest.Manifest]] = None
         # That which writes the pending checkpoint, whichever manager took it: there is one at a time.
         self.writer: Optional[threading.Thread] = None
         self.hosts = _hosts(self.groups, self.dense)
@@ -96,11 +97,19 @@ class Engine:
 
     def position_in(self, directory: str) -> Optional[manifest.Manifest]:
         """The head of `directory` that the trackers go on from: what they call saved is in it. None: there is none."""
-        return self._position[1] if self._position is not None and self._position[0] == directory else None
+        return _head_in(directory, self._position)
+
+    def came_from(self, directory: str) -> Optional[manifest.Manifest]:
+        """The head of `directory` that the model goes on from, though trackers made since know of none."""
+        return _head_in(directory, self._came_from)
+
+    def follow(self, older: "Engine") -> None:
+        """Takes over what the engine before tells about where the model came from, not what its trackers knew."""
+        self._came_from = older._came_from
 
     def move_to(self, directory: str, head: Optional[manifest.Manifest]) -> None:
-        """Records the head that was just committed or restored; None: the trackers go on from no head."""
-        self._position = None if head is None else (directory, head)
+        """Records the head that was just committed or restored; None: the model goes on from no head."""
+        self._position = self._came_from = None if head is None else (directory, head)
         if head is not None:
             self.last_sequence = max(self.last_sequence, head.sequence)
 
@@ -113,6 +122,13 @@ class Engine:
         """Waits until no checkpoint is being written: its outcome moves what the trackers and the position say."""
         if self.writer is not None:
             self.writer.join()
+
+    def published_again(self, directory: str, head: manifest.Manifest) -> None:
+        """Records the new name of the head that the model goes on from."""
+        if self._position is not None:
+            self.move_to(directory, head)
+        else:
+            self._came_from = (directory, head)
 
     def group_specs(self) -> Tuple[manifest.GroupSpec, ...]:
         """The groups as a manifest has them."""
@@ -260,6 +276,10 @@ class Engine:
         with _on(host):
             self._ops.adaptcp_seed_table(handle, key_dtype=table.variable.key_dtype,
                                          value_dtype=table.variable.value_dtype)
+
+
+def _head_in(directory: str, place: Optional[Tuple[str, manifest.Manifest]]) -> Optional[manifest.Manifest]:
+    return place[1] if place is not None and place[0] == directory else None
 
 
 def _hosts(groups: List[discovery.Group], slices: List[dense.DenseSlice]) -> List[Host]:

@@ -284,12 +284,12 @@ class CheckpointManager:
         return 0 if optimizer is None else int(optimizer.iterations.numpy())
 
     def _begin_lineage(self) -> None:
-        """Claims the directory, once, and re-publishes the head that the trackers go on from."""
+        """Claims the directory, once, and re-publishes the head that the model goes on from."""
         if self._claim is not None:
             return
         claim = claims.take(self._store, self._directory, above=self._engine.newest_generation(self._directory))
         sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
-        head = self._engine.position_in(self._directory)
+        head = self._engine.came_from(self._directory)
         if head is not None and not (head.head.claim < claim and commit.is_whole(self._store, self._directory, head)):
             # The directory was emptied or replaced, or whoever claimed it in between has gone on and tidied up.
             _log.warning("Checkpoint %s is not in %s any more: the next one is complete.", head.name, self._directory)
@@ -298,7 +298,7 @@ class CheckpointManager:
         if head is not None:
             head = republish(head, claim, sequence)
             commit.commit(self._store, self._directory, head, claim)
-            self._engine.move_to(self._directory, head)
+            self._engine.published_again(self._directory, head)
             sequence += 1
         self._sequence = sequence
         self._claim = claim
@@ -457,6 +457,8 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
     if current is not None:
         current.detach()
     engine = Engine(model, optimizer, decay)
+    if current is not None:
+        engine.follow(current)
     # Around Keras's attribute tracking.
     object.__setattr__(model, ENGINE, engine)
     return engine

@@ -42,15 +42,13 @@ class Scan:
 class Job:
     """A model of the product, obeying all rules but those in `broken`."""
 
-    def __init__(self, broken: Sequence[str] = (), shards: int = 2, keep: int = 3, decay: float = 0.9,
-                 marks_unknown: bool = False):
+    def __init__(self, broken: Sequence[str] = (), shards: int = 2, keep: int = 3, decay: float = 0.9):
         self.broken, self.decay = frozenset(broken), Decay(decay)
-        self._marks_unknown = marks_unknown
         self.directory = Directory(keep, self.broken)
         self.generation, self.claimed = 0, False
         self.sequence = 1  # of the next cut
         self.position: Head | None = None  # what the trackers call saved is in it
-        self.restored: Head | None = None  # until it is published again
+        self.came_from: Head | None = None  # the same, and still after the trackers were made anew
         self.pending: Pending | None = None
         self.last_committed = 0
         self.scan: Scan | None = None
@@ -119,7 +117,7 @@ class Job:
         for shard, mine in zip(self.shards, rows):
             shard.rows = mine
             shard.seed()
-        self.position = None
+        self.position, self.claimed = None, False
 
     # ------------------------------------------------------------- checkpoints
 
@@ -131,33 +129,38 @@ class Job:
         self.take_cut(self.sequence + gap, THRESHOLDS[threshold % len(THRESHOLDS)], is_base)
 
     def begin_lineage(self) -> None:
-        """Before the first cut of a run: what was restored is published again, as the newest."""
+        """Before the first cut of a run: the head it goes on from is published again, as the newest."""
         if self.claimed:
             return
         self.claimed = True
         self.generation += 1
-        head, self.restored = self.position or self.restored, None
-        if head is not None and "not published again" not in self.broken:
-            self.publish_again(head, (self.generation, self.sequence))
-            self.sequence += 1
+        if self.came_from is not None:
+            self._newest = self.came_from.identity
+            if "not published again" not in self.broken:
+                self.publish_again((self.generation, self.sequence))
+                self.sequence += 1
         newest = self.directory.heads[-1].identity if self.directory.heads else None
         if newest != self._newest:
             raise Violation(f"the newest head is {newest}, expected {self._newest}")
 
-    def publish_again(self, head: Head, name: Name) -> None:
-        again = dataclasses.replace(head, name=name, origin=head.identity)
+    def publish_again(self, name: Name) -> None:
+        again = dataclasses.replace(self.came_from, name=name, origin=self.came_from.identity)
         self.directory.publish(again)
+        self.came_from = again
         if self.position is not None:
             self.position = again
 
-    def take_cut(self, n: int, threshold: float, is_base: bool) -> None:
+    def tell(self) -> None:
+        """Shards that missed the last outcome learn it with the next request."""
         for shard in self.shards:
-            # One that missed the last outcome learns it with the next request.
             if "cuts over unresolved" in self.broken:
                 shard.pending, shard.candidates = 0, {}
             committed = shard.pending == self.last_committed or "untold means committed" in self.broken
             shard.resolve(shard.pending, committed, self.position.base_start if self.position else 0)
-        is_base |= self.position is None or any(shard.replaced > shard.base for shard in self.shards)
+
+    def take_cut(self, n: int, threshold: float, is_base: bool) -> None:
+        self.tell()
+        is_base |= self.position is None or self.was_cleared()
         self.sequence = n + 1
         scan = self.scan
         if is_base or scan is not None and not scan.done and "early scan" not in self.broken:
@@ -166,11 +169,15 @@ class Job:
             shard.cut(n, is_base, threshold)
         self.pending = Pending(n, is_base, self.live(), scan)
 
+    def was_cleared(self) -> bool:
+        """Whether tables were cleared since the last base was cut: the next checkpoint is complete."""
+        return any(shard.replaced > shard.base for shard in self.shards)
+
     def commit(self, told: int = ALL) -> None:
         """The manifest is durable; `told`: the shard that hears of it, ALL, or another number: none."""
         if self.pending is None:
             return
-        self.position = self._publish()
+        self.position = self.came_from = self._publish()
         self.last_committed = self.pending.sequence
         if self.pending.is_base or self.pending.scan is not None:
             self.scan = None
@@ -217,9 +224,8 @@ class Job:
             shard.restore(levels, head.sequence, lambda key: key % shards == i)
         check_equal(self.live(), head.copy, f"head {head.name} restored to {shards} shards")
         self.position = heads[-1] if "goes on from the newest" in self.broken else head
-        self.restored = head
+        self.came_from = self.position
         self.claimed = False
-        self._newest = head.identity
 
     # ------------------------------------------------------------- bases in the background
 
@@ -241,7 +247,7 @@ class Job:
     # ------------------------------------------------------------- inside
 
     def _new_shard(self, base: int = 0) -> Shard:
-        return Shard(self.decay, self.broken, self.sequence, base, self._marks_unknown)
+        return Shard(self.decay, self.broken, self.sequence, base)
 
     def _shard(self, key: int) -> Shard:
         return self.shards[key % len(self.shards)]

@@ -58,16 +58,10 @@ class Reading(NamedTuple):
 
 
 class Shard:
-    """Tables and tracker.
+    """Tables and tracker. `broken`: names of breakages (see rules.py)."""
 
-    Args:
-        broken: names of breakages (see rules.py).
-        marks_unknown: whether the removal of a key that is in neither index nor tables makes a tombstone. None is needed.
-    """
-
-    def __init__(self, decay: Decay, broken: frozenset[str] = frozenset(), current: int = 1, base: int = 0,
-                 marks_unknown: bool = False):
-        self.decay, self.broken, self.marks_unknown = decay, broken, marks_unknown
+    def __init__(self, decay: Decay, broken: frozenset[str] = frozenset(), current: int = 1, base: int = 0):
+        self.decay, self.broken = decay, broken
         self.rows: dict[int, Row] = {}  # what the tables hold; no row is absent from all
         self.entries: dict[int, Entry] = {}
         self.unsaved: dict[int, None] = {}  # a set that keeps the order
@@ -118,6 +112,8 @@ class Shard:
                 and float(p) > self.threshold
             if entry.hot and entry.last_update != self.pending and "only this interval" in self.broken:
                 continue
+            if self.is_base and row is None:
+                continue  # a base has nothing to take back
             (self.hot if entry.hot else self.cold)[key] = Captured(row, p)
 
     def drain(self) -> None:
@@ -153,7 +149,7 @@ class Shard:
     def remove(self, keys: Iterable[int], table: int) -> None:
         """One op on one table. A key in neither index nor tables stays unknown."""
         for key in keys:
-            if key not in self.entries and key not in self.rows and not self.marks_unknown:
+            if key not in self.entries and key not in self.rows:
                 continue
             self._before_change(key, capture="removal captures nothing" not in self.broken)
             if key in self.rows:

@@ -91,7 +91,7 @@ class SideBySide:
         self._models, self._directory, self._thorough = models, directory, thorough
         self._store = Store()
         self._model = models[1]
-        self._job = Job(shards=1, marks_unknown=True)
+        self._job = Job(shards=1)
         self._copies: dict[tuple[int, int], oracle.Copy] = {}
         self._copy: oracle.Copy | None = None  # of the pending checkpoint
         self._manager: Any = None
@@ -138,6 +138,11 @@ class SideBySide:
         for _, variable in self._tables(tables):
             variable.remove(_keys(first, count))
 
+    def clear(self, tables: int) -> None:
+        self._job.clear(tables)
+        for _, variable in self._tables(tables):
+            variable.clear()
+
     def lookup(self, first: int, count: int) -> None:
         self._job.lookup(first, count)
         self._job.finish_readings()
@@ -161,7 +166,7 @@ class SideBySide:
         self._hold.let_go(held=not blocking)
         self._copy = oracle.take(self._model)
         info = error = None
-        before = self._job.position or self._job.restored
+        before = self._job.came_from
         with faults.plan(FAULTS[fault - 1].format(at + 1) if fault else ""):
             try:
                 info = self._manager.save()
@@ -172,13 +177,16 @@ class SideBySide:
         assert fault or error is None, error
         again = self._published_again() if not blocking or info is None else []
         if not self._job.claimed and before is not None:
-            if info is not None:  # its sequence is the one before; retention may have taken it already
-                expected = (info.generation, info.sequence - 1)
+            if info is not None:
+                self._job.tell()
+                # A delta that has to be a base is begun anew. Retention may have taken the head already.
+                twice = not is_base and self._job.position is not None and self._job.was_cleared()
+                expected = (info.generation, info.sequence - 1 - twice)
                 assert blocking or again == [expected], f"published again: {again}, expected {expected}"
                 again = [expected]
             for name in again:
-                self._job.publish_again(before, name)
-                self._job.claimed, self._job.restored = True, None
+                self._job.publish_again(name)
+                self._job.claimed = True
                 self._copies[name] = self._copies[before.name]
         else:
             assert not again, f"published again: {again}"

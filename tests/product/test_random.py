@@ -28,6 +28,7 @@ ODDS: Odds = [
     (24, "write", [KEY, COUNT, TABLES]),
     (5, "add", [KEY, COUNT, TABLES]),
     (12, "remove", [KEY, COUNT, TABLES]),
+    (1.5, "clear", [TABLES]),
     (4, "lookup", [KEY, COUNT]),
     (2, "dense", []),
     (22, "cut", [below(6), one_of(0, 0, 0, 0, 0, 1)]),

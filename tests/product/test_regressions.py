@@ -16,7 +16,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 import tfadaptcp
 from tests.support import oracle, rows
 from tests.support.jobs import ROOT
-from tfadaptcp import _ops
+from tfadaptcp import _ops, policies
 from tfadaptcp.checkpoint.store import set_fault_hook
 
 
@@ -123,6 +123,39 @@ def test_no_checkpoint_goes_on_from_one_whose_files_are_gone(lost, tmp_path):
     name = manager.save().name
     assert manager.wait().name == name
     oracle.check(copy, restored(directory))
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_head_is_published_again_though_its_trackers_are_gone(restores, tmp_path, monkeypatch):
+    """After a rollback a policy of another decay made new trackers: the abandoned head stayed the newest."""
+    model = oracle.build()
+    with contextlib.closing(tfadaptcp.CheckpointManager(model, tmp_path, "incremental", max_to_keep=1)) as manager:
+        rows.write(model, range(20), seed=1)
+        names = [manager.save().name]
+        if restores:
+            rows.write(model, range(20), seed=2)
+            manager.wait()
+            manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
+            names.append(manager.save().name)
+            manager.wait()
+    if restores:
+        model.load_adaptcp(tmp_path, names[0])
+    copy = oracle.take(model)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, policies.Adaptive(decay=0.5), max_to_keep=1)
+
+    def full(*unused):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.engine, "save", full)
+        manager.save()
+        with pytest.raises(OSError, match="no space"):
+            manager.wait()
+    oracle.check(copy, restored(tmp_path), "after a crash now")
+    rows.write(model, range(20), seed=3)
+    manager.save()
+    manager.wait()
+    assert len(manager.checkpoints) == 1, "older ones age out as ever"
 
 
 # ------------------------------------------------------------------ the callback
