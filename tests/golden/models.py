@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
+from tensorflow.python.distribute import sharded_variable
 
 from tests.support import oracle
 
@@ -25,14 +26,31 @@ class Holder(tf.keras.layers.Layer):
         return inputs
 
 
-def types(shards=1, seed=5):
-    """Tables of every kind of key and value, and no optimizer."""
+class Wide(tf.keras.layers.Layer):
+    """Multiplies by the mean of a weight of [7, 3] that is cut into parts, as a partitioner of a strategy cuts it."""
+
+    def __init__(self, parts):
+        super().__init__(name="wide")
+        whole = tf.random.stateless_normal([7, 3], [parts, 5])
+        rows = [7 * (i + 1) // parts - 7 * i // parts for i in range(parts)]
+        self.parts = [tf.Variable(part, name=f"wide/part_{i}" if parts > 1 else "wide")
+                      for i, part in enumerate(tf.split(whole, rows))]
+        if parts > 1:
+            # Says of each which part it is. Not tracked by Keras, which has the parts already.
+            object.__setattr__(self, "whole", sharded_variable.ShardedVariable(self.parts, name="wide"))
+
+    def call(self, inputs):
+        return inputs * tf.reduce_mean(tf.concat(self.parts, 0))
+
+
+def types(shards=1, seed=5, parts=3):
+    """Tables of every kind of key and value, a dense variable in parts, and no optimizer."""
     tf.keras.backend.clear_session()
     tf.keras.utils.set_random_seed(seed)
     inputs = outputs = tf.keras.Input((1,), name="x")
     for key_dtype, value_dtype in TYPES:
         outputs = Holder(key_dtype, value_dtype, shards)(outputs)
-    return tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="out")(outputs))
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="out")(Wide(parts)(outputs)))
 
 
 def adaptive(shards=2, seed=5):

@@ -57,7 +57,7 @@ def test_there_is_one_of_every_kind():
     assert features == {"published again", "base renewed", "several blocks", "tombstones", "rows without a slot", "sliced",
                         "shard 0 of 1", "shard 0 of 2", "shard 1 of 2"}
     size = sum(file.stat().st_size for file in HERE.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    assert size < 400_000, "they are in every clone"
+    assert size < 200_000, "they are in every clone"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,8 +93,9 @@ def test_python_reader(name):
         assert tables == {table: {key: row for key, (_, row) in rows.items()} for table, rows in copy.tables.items()}
         for spec in head.dense:
             joined = b"".join(dense[spec.name][start].tobytes() for start in sorted(dense[spec.name]))
-            name_in_model = next(found for found in copy.dense if spec.name.endswith(found.removesuffix(":0")))
-            assert copy.dense[name_in_model] == (spec.dtype, spec.shape, joined)
+            whole = [value for found, value in copy.dense.items() if spec.name.endswith(found.removesuffix(":0"))]
+            parts = [copy.dense[found] for found in sorted(copy.dense) if found.startswith(f"{spec.name}/part_")]
+            assert whole == [(spec.dtype, spec.shape, joined)] or b"".join(value for _, _, value in parts) == joined
 
 
 @pytest.mark.parametrize("name", NAMES)

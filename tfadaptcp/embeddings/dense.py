@@ -1,9 +1,10 @@
 """Dense state: the variables that are no tables, and the optimizer's settings that are no variables."""
 
 import dataclasses
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, Iterable, List, Set, Tuple
 
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfadaptcp.errors import CheckpointMismatchError
 
@@ -42,8 +43,15 @@ class DenseSlice:
             self.variable.assign(part)
 
 
+def parts_of(variables: Iterable[Any]) -> List[tf.Variable]:
+    """Variables, each once, with the parts of sharded ones in their place."""
+    unique = {id(part): part for variable in variables
+              for part in (variable.variables if isinstance(variable, ShardedVariable) else [variable])}
+    return list(unique.values())
+
+
 def slices(variables: List[tf.Variable], optimizer: Any = None) -> List[DenseSlice]:
-    """Describes variables as slices.
+    """Describes variables as slices: of a variable that a strategy's partitioner has cut, and of its slots, each is one.
 
     Those of the optimizer are named `<optimizer>/...`, whether they were made by its first step, which gives them that
     scope, or before it, without.
@@ -53,14 +61,14 @@ def slices(variables: List[tf.Variable], optimizer: Any = None) -> List[DenseSli
     """
     result = []
     scope, scoped = _scope(optimizer)
+    shards = _shards(variables)
     for variable in variables:
         info = getattr(variable, "_save_slice_info", None)
         if info is not None:
             result.append(DenseSlice(variable, info.full_name.split(":")[0], tuple(map(int, info.full_shape)),
                                      tuple(map(int, info.var_offset))))
         else:
-            shape = tuple(variable.shape.as_list())
-            result.append(DenseSlice(variable, variable.name.split(":")[0], shape, (0,) * len(shape)))
+            result.append(_slice(variable, shards))
     result = [dataclasses.replace(item, name=scope + item.name)
               if id(item.variable) in scoped and not item.name.startswith(scope) else item for item in result]
     seen: Dict[Tuple[str, Tuple[int, ...]], DenseSlice] = {}
@@ -77,6 +85,29 @@ def of_optimizer(items: List[DenseSlice], optimizer: Any) -> Set[str]:
     """The names of those that belong to the optimizer."""
     _, ids = _scope(optimizer)
     return {item.name for item in items if id(item.variable) in ids}
+
+
+def _shards(variables: List[tf.Variable]) -> List[DenseSlice]:
+    """The parts of sharded variables. Those of slots, which have no name of their own, are not among them."""
+    found = []
+    for variable in variables:
+        whole = variable._sharded_container() if hasattr(variable, "_sharded_container") else None
+        if whole is None or not variable.name.startswith(whole.name.split(":")[0] + "/"):
+            continue
+        place = [part is variable for part in whole.variables].index(True)
+        offset = (sum(int(part.shape[0]) for part in whole.variables[:place]),) + (0,) * (len(whole.shape) - 1)
+        found.append(DenseSlice(variable, whole.name.split(":")[0], tuple(whole.shape.as_list()), offset))
+    return found
+
+
+def _slice(variable: tf.Variable, shards: List[DenseSlice]) -> DenseSlice:
+    name, shape = variable.name.split(":")[0], tuple(variable.shape.as_list())
+    for shard in shards:
+        part = shard.variable.name.split(":")[0]
+        # The part itself, or a slot of it, which has its name and form.
+        if f"/{part}/" in f"/{name}/" and variable.shape == shard.variable.shape:
+            return DenseSlice(variable, f"/{name}/".replace(f"/{part}/", f"/{shard.name}/")[1:-1], shard.shape, shard.offset)
+    return DenseSlice(variable, name, shape, (0,) * len(shape))
 
 
 def read_scalars(optimizer: Any) -> Dict[str, Any]:
@@ -110,7 +141,7 @@ def _scope(optimizer: Any) -> Tuple[str, Set[int]]:
         return "", set()
     variables = optimizer.variables
     name = getattr(optimizer, "_name", None) or getattr(optimizer, "name", "optimizer")
-    return name + "/", {id(variable) for variable in (variables() if callable(variables) else variables)}
+    return name + "/", {id(variable) for variable in parts_of(variables() if callable(variables) else variables)}
 
 
 def _setting_names(optimizer: Any) -> List[str]:

@@ -9,6 +9,7 @@ from tensorflow_recommenders_addons import dynamic_embedding as de
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import dynamic_embedding_variable
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import shadow_embedding_ops
 
+from tfadaptcp.embeddings import dense
 from tfadaptcp.errors import CheckpointMismatchError, UntrackableTableError
 
 _OPTIMIZERS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
@@ -103,8 +104,7 @@ def find_dense(model: tf.keras.Model, optimizer: Any) -> List[tf.Variable]:
     """Returns the variables of model and optimizer that are not tables nor scratch space of lookups, each once."""
     found = list(model.variables) + _optimizer_variables(optimizer)
     scratch = (de.TrainableWrapper, shadow_embedding_ops.DEResourceVariable, de.Variable)
-    unique = {id(variable): variable for variable in found if not isinstance(variable, scratch)}
-    return list(unique.values())
+    return dense.parts_of(variable for variable in found if not isinstance(variable, scratch))
 
 
 def trains_tables(model: tf.keras.Model) -> bool:
