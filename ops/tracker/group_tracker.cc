@@ -308,12 +308,14 @@ Status GroupTracker<K>::Cut(const CutRequest& request) {
 // Returns the number of rows that a committed checkpoint lacks.
 template <typename K>
 uint64_t GroupTracker<K>::ResolveStripe(Stripe<K>* stripe, Seq n,
-                                        bool committed) {
+                                        bool committed, Seq scanned_base) {
   bool is_base;
   {
     Hold hold(stripe->lock);
     is_base = stripe->pending_is_base;
     stripe->pending = 0;  // nobody claims here any more
+    // Before the walk: hot rows that the new base holds are not listed again.
+    if (committed) stripe->base = std::max(stripe->base, scanned_base);
   }
   uint64_t lacking = 0;
   const auto visit = [&](Entry* e) {
@@ -354,18 +356,25 @@ uint64_t GroupTracker<K>::ResolveStripe(Stripe<K>* stripe, Seq n,
 }
 
 template <typename K>
-Status GroupTracker<K>::Resolve(Seq n, bool committed) {
+Status GroupTracker<K>::Resolve(Seq n, bool committed, Seq scanned_base) {
   // Asked before locking too: a repeated message must not make a cut fail.
   if (n == 0 || unresolved_.load() != n) return Status::Ok();
   std::lock_guard<std::mutex> control(control_);
   if (unresolved_.load() != n) return Status::Ok();
-  pending_.store(0);
   const bool is_base = stripes_[0].pending_is_base;
+  if (scanned_base >= n || (is_base && scanned_base != 0)) {
+    return Status::InvalidArgument(
+        "checkpoint " + std::to_string(n) + (is_base ? " (a base)" : "") +
+        " can't go by a base that starts at " + std::to_string(scanned_base));
+  }
+  pending_.store(0);
   uint64_t lacking = 0;
   for (uint32_t s = 0; s < options_.stripes; ++s) {
-    lacking += ResolveStripe(&stripes_[s], n, committed);
+    lacking += ResolveStripe(&stripes_[s], n, committed, scanned_base);
   }
-  if (committed && is_base) base_.store(n);
+  if (committed) {
+    base_.store(is_base ? n : std::max(base_.load(), scanned_base));
+  }
   unresolved_.store(0);
   if (lacking != 0) {
     return Status::DataLoss("checkpoint " + std::to_string(n) +

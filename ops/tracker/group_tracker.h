@@ -76,6 +76,12 @@ struct TrackerOptions {
   Status Validate() const;
 };
 
+// A place in a scan of all rows.
+struct ScanCursor {
+  uint32_t stripe = 0;
+  WalkCursor walk;
+};
+
 struct TrackerStats {
   uint64_t keys = 0;
   // Candidates of the next cut so far; an upper bound where a list was dropped
@@ -166,6 +172,19 @@ class GroupTracker {
   bool NextUnclaimed(Seq n, UnclaimedCursor* cursor, size_t max_keys,
                      std::vector<K>* keys) const;
 
+  // --- A base without a cut: a scan of all rows beside writers and checkpoints.
+  //
+  // Its start is a cut that was taken before the scan began. It is the base only
+  // of checkpoints cut after the scan has ended on every parameter server, which
+  // need the increments after the start too: what a row was at, or after, its
+  // reading is in the scan or above it.
+
+  // Replaces `keys` by some of the tracked keys, about `max_keys`, and `p` by
+  // their indicators as of cut `start`; false once none are left. Keys may come
+  // twice; those of deleted rows come too. One thread per cursor, no gate.
+  bool Scan(Seq start, size_t max_keys, ScanCursor* cursor,
+            std::vector<K>* keys, std::vector<float>* p) const;
+
   // --- Control.
 
   // Requires the gate to be closed. Never waits: FailedPrecondition if a cut is
@@ -175,9 +194,11 @@ class GroupTracker {
 
   // Applies the outcome of checkpoint n. Any thread, no gate; concurrent calls
   // wait for each other. Ok and without effect if n is not unresolved.
+  // scanned_base: the start of the scanned base (see Scan) that n goes by from
+  // now on, 0 if it goes by the base before: rows not written since are clean.
   // DataLoss if n is committed though rows it needs were never claimed: they
   // stay unsaved, so that the next checkpoint has them, but n lacks them.
-  Status Resolve(Seq n, bool committed);
+  Status Resolve(Seq n, bool committed, Seq scanned_base = 0);
 
   // The cut that is pending or being resolved, 0 if none.
   Seq pending_sequence() const { return unresolved_.load(); }
@@ -238,7 +259,8 @@ class GroupTracker {
   void ForEachKey(const K* keys, const uint32_t* idx, size_t n, F&& f) const;
   void TouchEntry(Stripe<K>* stripe, const K& key, Entry* entry, Seq current);
   void TouchThese(const K* keys, const uint32_t* idx, size_t n, Seq current);
-  uint64_t ResolveStripe(Stripe<K>* stripe, Seq n, bool committed);
+  uint64_t ResolveStripe(Stripe<K>* stripe, Seq n, bool committed,
+                         Seq scanned_base);
 
   const TrackerOptions options_;
   const Decay decay_;

@@ -121,6 +121,29 @@ void GroupTracker<K>::MarkEverything() {
 }
 
 template <typename K>
+bool GroupTracker<K>::Scan(Seq start, size_t max_keys, ScanCursor* cursor,
+                           std::vector<K>* keys, std::vector<float>* p) const {
+  keys->clear();
+  p->clear();
+  while (keys->size() < max_keys && cursor->stripe < options_.stripes) {
+    Stripe<K>& stripe = stripes_[cursor->stripe];
+    Hold hold(stripe.lock);
+    const bool done = stripe.WalkRuns(
+        &cursor->walk,
+        std::min<size_t>(options_.walk_step, max_keys - keys->size()),
+        [&](Entry* entry) {
+          keys->push_back(entry->key);
+          // One written since has a newer row in a level above.
+          const Seq idle = start - std::min(start, entry->last_update);
+          p->push_back(decay_.Idle(entry->p, idle));
+          return Visit::kKeep;
+        });
+    if (done) *cursor = {cursor->stripe + 1, WalkCursor()};
+  }
+  return !keys->empty();
+}
+
+template <typename K>
 TrackerStats GroupTracker<K>::Stats() const {
   TrackerStats stats;
   stats.memory_bytes =
@@ -179,6 +202,9 @@ void GroupTracker<K>::HistogramOfP(PHistogram* out) const {
       Seq, UnclaimedCursor*, size_t, std::vector<K>*)   \
       const;                                            \
   template void GroupTracker<K>::MarkEverything();      \
+  template bool GroupTracker<K>::Scan(                  \
+      Seq, size_t, ScanCursor*, std::vector<K>*,        \
+      std::vector<float>*) const;                       \
   template TrackerStats GroupTracker<K>::Stats() const; \
   template void GroupTracker<K>::HistogramOfP(PHistogram*) const
 

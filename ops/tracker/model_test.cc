@@ -23,8 +23,9 @@ constexpr double kThresholds[] = {-1, 0.05, 0.085, 0.12, 0.18, kInfinity};
 
 struct Step {
   enum Kind {
-    kWrite, kRemove, kReplace, kLookup, kCut, kBaseCut, kDrain, kFinishReadings, kCommit,
-    kCommitToldOne, kAbandon, kAbandonToldOne, kUnknown, kRestore
+    kWrite, kRemove, kReplace, kLookup, kCut, kBaseCut, kDrain,
+    kFinishReadings, kCommit, kCommitToldOne, kAbandon, kAbandonToldOne,
+    kUnknown, kRestore, kBeginScan, kScan
   };
   Kind kind;
   unsigned a = 0, b = 0, c = 0;
@@ -54,7 +55,8 @@ History RandomHistory(std::mt19937_64* random) {
       {60, Step::kFinishReadings}, {80, Step::kCommit},
       {30, Step::kCommitToldOne}, {30, Step::kAbandon},
       {20, Step::kAbandonToldOne}, {15, Step::kUnknown},
-      {30, Step::kRestore}};
+      {30, Step::kRestore},       {35, Step::kBeginScan},
+      {120, Step::kScan}};
   unsigned total = 0;
   for (const auto& odd : odds) total += odd.first;
   while (history.steps.size() < length) {
@@ -92,11 +94,14 @@ void Apply(const Step& s, ToyJob* job) {
     case Step::kAbandonToldOne: job->Abandon(s.a % 3); break;
     case Step::kUnknown: job->Commit(ToyJob::kAll, false); break;
     case Step::kRestore: job->Restore(s.a, 1 + s.b % 3, 1 + s.c % 4); break;
+    case Step::kBeginScan: job->BeginScan(); break;
+    case Step::kScan: job->ContinueScan(s.a, 1 + s.b % 3); break;
   }
 }
 
-std::string Violation(const History& history) {
-  ToyJob job(history.options, 2);
+std::string Violation(const History& history,
+                      ScanMistake mistake = ScanMistake::kNone) {
+  ToyJob job(history.options, 2, mistake);
   for (const Step& step : history.steps) {
     Apply(step, &job);
     if (!job.violation().empty()) return job.violation();
@@ -130,7 +135,8 @@ std::string Describe(const History& history) {
   static const char* const kNames[] = {
       "write", "remove", "replace", "lookup", "cut", "base cut", "drain",
       "finish readings", "commit", "commit, one told", "abandon",
-      "abandon, one told", "unknown outcome", "restore"};
+      "abandon, one told", "unknown outcome", "restore", "begin scan",
+      "scan"};
   std::ostringstream out;
   out << Violation(history) << "; stripes " << history.options.stripes
       << ", min_listed " << history.options.min_listed << ", walk_step "
@@ -150,6 +156,20 @@ TEST(TrackerModelTest, EveryCheckpointEqualsItsCut) {
     if (!Violation(history).empty()) {
       FAIL() << "history " << i << ": " << Describe(Shrink(history));
     }
+  }
+}
+
+// The rules of a scanned base are the caller's to keep: each is needed.
+TEST(TrackerModelTest, WrongUsesOfAScannedBaseAreFound) {
+  for (const ScanMistake mistake :
+       {ScanMistake::kUsedEarly, ScanMistake::kIncrementsDropped,
+        ScanMistake::kClearedUpToHead}) {
+    std::mt19937_64 random(20261129);
+    bool found = false;
+    for (int i = 0; i < 20000 && !found; ++i) {
+      found = !Violation(RandomHistory(&random), mistake).empty();
+    }
+    EXPECT_TRUE(found) << "mistake " << static_cast<int>(mistake);
   }
 }
 

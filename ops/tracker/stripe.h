@@ -114,7 +114,22 @@ struct alignas(64) Stripe {
     return cursor->position >= capacity;
   }
 
-  // The same over the candidates of the cut.
+  // The same, for a walk beside which entries come and go: it pauses at empty
+  // slots only. No entry behind one is ever pulled in front of it, so none is
+  // missed, as one would be that an erasure pulls across the cursor. `limit` is
+  // passed by the rest of a run of slots in use.
+  template <typename F>
+  bool WalkRuns(WalkCursor* cursor, size_t limit, F&& visit) {
+    bool done;
+    do {
+      done = WalkEntries(cursor, limit, visit);
+      limit = 1;
+    } while (!done && cursor->position > 0 &&
+             index.slot(cursor->position - 1)->last_update != 0);
+    return done;
+  }
+
+  // The same as WalkEntries over the candidates of the cut.
   template <typename F>
   bool WalkCandidates(WalkCursor* cursor, size_t limit, F&& visit) {
     if (pending_scan) return WalkEntries(cursor, limit, visit);

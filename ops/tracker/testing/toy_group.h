@@ -124,6 +124,18 @@ class ToyGroup {
     }
   }
 
+  // Reads some rows into `base`; false at the end.
+  bool Scan(Seq start, size_t max_keys, ScanCursor* cursor, Rows* base) const {
+    std::vector<Key> keys;
+    std::vector<float> p;
+    const bool more = tracker.Scan(start, max_keys, cursor, &keys, &p);
+    for (Key key : keys) {
+      const Row row = Read(key);
+      if (!row.absent()) (*base)[key] = row;
+    }
+    return more;
+  }
+
   void DropCaptured() {
     cold.clear();
     hot.clear();

@@ -17,11 +17,21 @@
 namespace adaptcp {
 namespace testing {
 
+// What a job can do wrong with a base that was scanned beside training.
+enum class ScanMistake {
+  kNone,
+  kUsedEarly,           // by a checkpoint cut before the scan ended
+  kIncrementsDropped,   // all of them, not only those up to its start
+  kClearedUpToHead,     // rows are clean that were written after its start
+};
+
 class ToyJob {
  public:
   static constexpr int kAll = -1;
 
-  ToyJob(const TrackerOptions& options, size_t shards) : options_(options) {
+  ToyJob(const TrackerOptions& options, size_t shards,
+         ScanMistake mistake = ScanMistake::kNone)
+      : options_(options), mistake_(mistake) {
     for (size_t i = 0; i < shards; ++i) AddShard();
   }
 
@@ -67,7 +77,8 @@ class ToyJob {
     // Shards that missed the last outcome learn it from the next request.
     for (auto& shard : shards_) {
       Resolve(shard.get(), shard->tracker.pending_sequence(),
-              last_committed_ == shard->tracker.pending_sequence());
+              last_committed_ == shard->tracker.pending_sequence(),
+              last_scanned_base_);
     }
     const Seq n = sequence_ + gap;
     sequence_ = n + 1;
@@ -76,7 +87,30 @@ class ToyJob {
       Check(shard->tracker.Cut({n, kind, threshold}));
       oracle_[n].insert(shard->rows.begin(), shard->rows.end());
     }
-    pending_ = Pending{n, kind, false};
+    const bool scanned =
+        scan_ && (scan_->done || mistake_ == ScanMistake::kUsedEarly);
+    pending_ = Pending{n, kind, kind == CutKind::kDelta && scanned, false};
+    last_cut_ = n;
+  }
+
+  // A base without a cut, piece by piece.
+  void BeginScan() {
+    if (scan_ || last_cut_ == 0) return;
+    scan_ = Scanned{last_cut_, std::make_shared<Rows>(), {}, false};
+    scan_->cursors.resize(shards_.size());
+  }
+  void ContinueScan(size_t shard, size_t rows) {
+    if (!scan_ || scan_->done) return;
+    shard %= shards_.size();
+    scan_->done = true;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      if (i == shard && !shards_[i]->Scan(scan_->start, rows,
+                                          &scan_->cursors[i].first,
+                                          scan_->rows.get())) {
+        scan_->cursors[i].second = true;
+      }
+      if (!scan_->cursors[i].second) scan_->done = false;
+    }
   }
 
   // Whether the coordinator is to make the next cut a base.
@@ -109,21 +143,37 @@ class ToyJob {
     }
     Head head{n, chain_.base, chain_.base_start, chain_.increments,
               differential};
+    Seq scanned_base = 0;
     if (pending_->kind == CutKind::kBase) {
       head.base = increment;
       head.base_start = n;
       head.increments.clear();
       if (!differential->empty()) Fail("a base has hot rows");
     } else {
+      if (pending_->scanned) {
+        head.base = std::make_shared<Rows>(*scan_->rows);
+        head.base_start = scanned_base = scan_->start;
+        const Seq last = mistake_ == ScanMistake::kIncrementsDropped
+                             ? n : scan_->start;
+        auto& all = head.increments;
+        all.erase(all.begin(),
+                  std::find_if(all.begin(), all.end(), [&](const auto& one) {
+                    return one.first > last;
+                  }));
+        if (mistake_ == ScanMistake::kClearedUpToHead) scanned_base = n - 1;
+      }
       head.increments.emplace_back(n, increment);
     }
     heads_.push_back(head);
     if (heads_.size() > 3) heads_.erase(heads_.begin());
     CheckHead(head);
-    Finish(told, outcome_known);
+    const bool uses_up_scan = pending_->scanned || head.base_start == n;
+    Finish(told, outcome_known, scanned_base);
     if (outcome_known) {
       chain_ = head;
       last_committed_ = n;
+      last_scanned_base_ = scanned_base;
+      if (uses_up_scan) scan_.reset();
     }
   }
   void Abandon(int told) {
@@ -140,7 +190,8 @@ class ToyJob {
       Check(shards_[i]->tracker.Reset(sequence_, head.base_start));
     }
     pending_.reset();
-    last_committed_ = 0;
+    scan_.reset();
+    last_committed_ = last_scanned_base_ = 0;
     chain_ = head;
     RestoreLevel(*head.differential, head.n, true, batch);
     for (size_t i = head.increments.size(); i-- > 0;) {
@@ -175,7 +226,14 @@ class ToyJob {
   struct Pending {
     Seq n;
     CutKind kind;
+    bool scanned;  // goes by the scanned base
     bool given_up;
+  };
+  struct Scanned {
+    Seq start;
+    std::shared_ptr<Rows> rows;
+    std::vector<std::pair<ScanCursor, bool>> cursors;  // and whether at the end
+    bool done;
   };
 
   void AddShard() { shards_.push_back(std::make_unique<ToyGroup>(options_)); }
@@ -188,17 +246,18 @@ class ToyJob {
     if (!status.ok()) Fail(status.ToString());
   }
 
-  void Resolve(ToyGroup* shard, Seq n, bool committed) {
-    Check(shard->tracker.Resolve(n, committed));
-    Check(shard->tracker.Resolve(n, committed));  // messages are repeated
+  void Resolve(ToyGroup* shard, Seq n, bool committed, Seq scanned_base) {
+    Check(shard->tracker.Resolve(n, committed, scanned_base));
+    // Messages are repeated.
+    Check(shard->tracker.Resolve(n, committed, scanned_base));
   }
-  void Finish(int told, bool committed) {
+  void Finish(int told, bool committed, Seq scanned_base = 0) {
     const Seq n = pending_->n;
     pending_.reset();
-    last_committed_ = 0;
+    last_committed_ = last_scanned_base_ = 0;
     for (size_t i = 0; i < shards_.size(); ++i) {
       if (told != kAll && static_cast<size_t>(told) != i) continue;
-      Resolve(shards_[i].get(), n, committed);
+      Resolve(shards_[i].get(), n, committed, scanned_base);
     }
   }
 
@@ -249,12 +308,16 @@ class ToyJob {
   }
 
   const TrackerOptions options_;
+  const ScanMistake mistake_;
   std::vector<std::unique_ptr<ToyGroup>> shards_;
   std::vector<std::pair<size_t, ToyGroup::Reading>> readings_;
   int value_ = 0;
   Seq sequence_ = 1;
   std::optional<Pending> pending_;
+  Seq last_cut_ = 0;
   Seq last_committed_ = 0;
+  Seq last_scanned_base_ = 0;  // of the last committed, 0 if it has none
+  std::optional<Scanned> scan_;
   Head chain_;
   std::vector<Head> heads_;  // those that are retained
   std::map<Seq, Rows> oracle_;
