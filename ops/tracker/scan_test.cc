@@ -1,0 +1,110 @@
+// The scan of all rows that makes a base beside training.
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <vector>
+
+#include "ops/tracker/group_tracker.h"
+
+namespace adaptcp {
+namespace {
+
+using Tracker = GroupTracker<int64_t>;
+
+TrackerOptions OneStripe() {
+  TrackerOptions options;
+  options.stripes = 1;
+  options.walk_step = 1;
+  return options;
+}
+
+// Captures all that cut n needs, as tombstones or with a threshold's class;
+// returns the keys.
+std::set<int64_t> Capture(Tracker* tracker, Seq n, bool absent) {
+  std::set<int64_t> captured;
+  std::vector<int64_t> keys;
+  while (tracker->NextPending(n, 64, &keys)) {
+    const std::vector<uint8_t> gone(keys.size(), absent);
+    std::vector<RowClass> classes(keys.size());
+    tracker->Claim(n, keys.data(), nullptr, keys.size(), gone.data(),
+                   classes.data(), nullptr);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (classes[i] != RowClass::kLost) captured.insert(keys[i]);
+    }
+  }
+  return captured;
+}
+
+TEST(ScanTest, ErasuresBesideItHideNoRow) {
+  Tracker tracker(OneStripe());
+  std::vector<int64_t> keys(3000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  tracker.Touch(keys.data(), keys.size());
+  Seq n = 1;
+  ASSERT_TRUE(tracker.Cut({n, CutKind::kDelta, 2}).ok());
+  Capture(&tracker, n, false);
+  ASSERT_TRUE(tracker.Resolve(n, true).ok());
+
+  std::mt19937_64 random(7);
+  std::set<int64_t> seen, removed;
+  ScanCursor cursor;
+  std::vector<int64_t> some;
+  std::vector<float> p;
+  while (tracker.Scan(1, 40, &cursor, &some, &p)) {
+    seen.insert(some.begin(), some.end());
+    // Rows go, and with them entries in front of the cursor and behind it.
+    std::vector<int64_t> victims;
+    for (int i = 0; i < 12; ++i) victims.push_back(random() % keys.size());
+    tracker.Touch(victims.data(), victims.size());
+    ASSERT_TRUE(tracker.Cut({++n, CutKind::kDelta, 2}).ok());
+    Capture(&tracker, n, true);
+    ASSERT_TRUE(tracker.Resolve(n, true).ok());
+    removed.insert(victims.begin(), victims.end());
+  }
+  for (const int64_t key : keys) {
+    EXPECT_TRUE(seen.count(key) || removed.count(key)) << key;
+  }
+  EXPECT_GT(keys.size() - removed.size(), 1000u);
+}
+
+TEST(ScanTest, RowsNotWrittenSinceItsStartAreClean) {
+  Tracker tracker(OneStripe());
+  const std::vector<int64_t> old = {1, 2, 3}, written_since = {3, 4};
+  tracker.Touch(old.data(), old.size());
+  // All hot: they stay unsaved.
+  ASSERT_TRUE(tracker.Cut({1, CutKind::kDelta, -1}).ok());
+  EXPECT_EQ(Capture(&tracker, 1, false), (std::set<int64_t>{1, 2, 3}));
+  ASSERT_TRUE(tracker.Resolve(1, true).ok());
+  tracker.Touch(written_since.data(), written_since.size());
+  ASSERT_TRUE(tracker.Cut({2, CutKind::kDelta, -1}).ok());
+  EXPECT_EQ(Capture(&tracker, 2, false), (std::set<int64_t>{1, 2, 3, 4}));
+  EXPECT_FALSE(tracker.Resolve(2, true, 2).ok());  // not before its own cut
+  ASSERT_TRUE(tracker.Resolve(2, true, 1).ok());
+  EXPECT_EQ(tracker.base_sequence(), 1u);
+  EXPECT_EQ(tracker.Stats().unsaved_listed, 2u);
+  ASSERT_TRUE(tracker.Cut({3, CutKind::kDelta, -1}).ok());
+  EXPECT_EQ(Capture(&tracker, 3, false), (std::set<int64_t>{3, 4}));
+}
+
+TEST(ScanTest, IndicatorsAreThoseOfItsStart) {
+  Tracker tracker(OneStripe());
+  const int64_t key = 5;
+  tracker.Touch(&key, 1);
+  for (Seq n = 1; n <= 3; ++n) {
+    ASSERT_TRUE(tracker.Cut({n, CutKind::kDelta, 2}).ok());
+    Capture(&tracker, n, false);
+    ASSERT_TRUE(tracker.Resolve(n, true).ok());
+  }
+  ScanCursor cursor;
+  std::vector<int64_t> keys;
+  std::vector<float> p;
+  ASSERT_TRUE(tracker.Scan(3, 10, &cursor, &keys, &p));
+  ASSERT_EQ(p.size(), 1u);
+  EXPECT_FLOAT_EQ(p[0], 0.1f * 0.9f * 0.9f);
+  EXPECT_FALSE(tracker.Scan(3, 10, &cursor, &keys, &p));
+}
+
+}  // namespace
+}  // namespace adaptcp
