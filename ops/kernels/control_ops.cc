@@ -155,6 +155,40 @@ class SaveOp : public AsyncRequestOp {
   }
 };
 
+class ScanBaseOp : public AsyncRequestOp {
+ public:
+  using AsyncRequestOp::AsyncRequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    ADAPTCP_RETURN_IF_ERROR(Registry::Get().CheckGeneration(
+        request.value("root", ""), request.value("generation", uint64_t{0})));
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    Json reply;
+    TableContext context;
+    ADAPTCP_RETURN_IF_ERROR(
+        session->Scan(context.get(), request, &reply));
+    return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
+  }
+  void Cancelled(const Json& request) override {
+    std::shared_ptr<Session> session;
+    if (FindSession(request, &session).ok()) session->VoidScans();
+  }
+};
+
+class VoidScansOp : public tf::OpKernel {
+ public:
+  using tf::OpKernel::OpKernel;
+  void Compute(tf::OpKernelContext* ctx) override {
+    std::string name;
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
+    std::shared_ptr<Session> session;
+    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
+    session->VoidScans();
+  }
+};
+
 class ResolveOp : public tf::OpKernel {
  public:
   using tf::OpKernel::OpKernel;
@@ -164,7 +198,8 @@ class ResolveOp : public tf::OpKernel {
     std::shared_ptr<Session> session;
     ADAPTCP_OP_OK(ctx, FindSession(request, &session));
     ADAPTCP_OP_OK(ctx, session->Resolve(request.value("sequence", Seq{0}),
-                                        request.value("committed", false)));
+                                        request.value("committed", false),
+                                        request.value("scanned_base", Seq{0})));
   }
 };
 
@@ -189,6 +224,8 @@ ADAPTCP_OP("SeedTable", SeedTableOp);
 ADAPTCP_OP("Detach", DetachOp);
 ADAPTCP_OP("Cut", CheckedOp<CutOp>);
 ADAPTCP_OP("Save", SaveOp);
+ADAPTCP_OP("ScanBase", ScanBaseOp);
+ADAPTCP_OP("VoidScans", VoidScansOp);
 ADAPTCP_OP("Resolve", CheckedOp<ResolveOp>);
 ADAPTCP_OP("Stats", StatsOp);
 

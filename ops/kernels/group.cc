@@ -1,9 +1,11 @@
 #include "ops/kernels/group.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -18,6 +20,8 @@ namespace {
 
 // Rows read, claimed and queued in one go by the drain.
 constexpr size_t kDrainRows = 4096;
+// Keys that lookups may have hurried and the drain has not taken yet.
+constexpr size_t kMaxHurried = size_t{1} << 18;
 
 // How a key is held in a tensor.
 template <typename K>
@@ -154,18 +158,78 @@ class GroupOf final : public Group {
 
   bool NeedsBase() const override { return tracker_.NeedsBase(); }
 
+  void Hurry(const tf::Tensor& keys) override {
+    if (!tracker_.pending()) return;
+    std::vector<K> copies;
+    const K* k = KeyData(keys, &copies);
+    std::vector<uint32_t> idx;
+    const Seq cut = tracker_.CollectUncaptured(k, keys.NumElements(), &idx);
+    if (idx.empty()) return;
+    std::lock_guard<std::mutex> lock(hurried_mu_);
+    if (hurried_cut_ != cut) hurried_.clear();
+    hurried_cut_ = cut;
+    const size_t room = kMaxHurried - std::min(kMaxHurried, hurried_.size());
+    for (size_t j = 0; j < std::min(room, idx.size()); ++j) {
+      hurried_.push_back(k[idx[j]]);
+    }
+    has_hurried_.store(true, std::memory_order_relaxed);
+  }
+
+  Status CaptureHurried(tf::OpKernelContext* ctx, Seq cut,
+                        SavePipeline* pipeline) override {
+    while (has_hurried_.load(std::memory_order_relaxed)) {
+      std::vector<K> keys;
+      {
+        std::lock_guard<std::mutex> lock(hurried_mu_);
+        if (hurried_cut_ != cut) hurried_.clear();
+        // The latest first: of them the update is farthest away.
+        while (!hurried_.empty() && keys.size() < kDrainRows) {
+          keys.push_back(std::move(hurried_.back()));
+          hurried_.pop_back();
+        }
+        has_hurried_.store(!hurried_.empty(), std::memory_order_relaxed);
+      }
+      // The update may have been faster, or another lookup have named them too.
+      std::vector<uint32_t> idx;
+      tracker_.CollectUncaptured(keys.data(), keys.size(), &idx);
+      std::vector<K> wanted;
+      wanted.reserve(idx.size());
+      for (const uint32_t i : idx) wanted.push_back(std::move(keys[i]));
+      if (wanted.empty()) continue;
+      ADAPTCP_RETURN_IF_ERROR(CaptureInBackground(
+          ctx, cut, std::move(wanted), pipeline, CaptureSource::kLookup));
+    }
+    return Status::Ok();
+  }
+
   Status CaptureNext(tf::OpKernelContext* ctx, Seq cut, SavePipeline* pipeline,
                      bool* done) override {
     std::vector<K> keys;
     *done = !tracker_.NextPending(cut, kDrainRows, &keys);
     if (*done) return Status::Ok();
-    if (!pipeline->Begin()) return pipeline->status();
-    const Status status =
-        Capture(ctx, cut, std::move(keys), pipeline, CaptureSource::kDrain);
-    if (!status.ok()) pipeline->Abort(status);
-    pipeline->End();
-    return status;
+    return CaptureInBackground(ctx, cut, std::move(keys), pipeline,
+                               CaptureSource::kDrain);
   }
+
+  Status ScanNext(tf::OpKernelContext* ctx, Seq start, ScanCursor* cursor,
+                  std::unique_ptr<CapturedBatch>* out) override {
+    out->reset();
+    auto batch = std::make_unique<Batch<K>>();
+    batch->index = index_;
+    if (!tracker_.Scan(start, kDrainRows, cursor, &batch->keys, &batch->p)) {
+      return Status::Ok();
+    }
+    std::vector<uint8_t> absent;
+    ADAPTCP_RETURN_IF_ERROR(ReadTables(ctx, batch.get(), &absent));
+    // Rows deleted meanwhile: their tombstones are in a level above.
+    for (size_t i = 0; i < absent.size(); ++i) {
+      if (!absent[i]) batch->cold.push_back(i);
+    }
+    *out = std::move(batch);
+    return Status::Ok();
+  }
+
+  Seq current_sequence() const override { return tracker_.current_sequence(); }
 
   Status Cut(const CutRequest& request) override {
     return tracker_.Cut(request);
@@ -178,8 +242,8 @@ class GroupOf final : public Group {
                             std::to_string(left) + " rows of checkpoint " +
                             std::to_string(cut) + " were never captured");
   }
-  Status Resolve(Seq sequence, bool committed) override {
-    return tracker_.Resolve(sequence, committed);
+  Status Resolve(Seq sequence, bool committed, Seq scanned_base) override {
+    return tracker_.Resolve(sequence, committed, scanned_base);
   }
 
   Status Seed(const tf::Tensor& keys) override {
@@ -303,6 +367,35 @@ class GroupOf final : public Group {
     return out;
   }
 
+  // Reads the rows of batch->keys from all tables. absent[i]: no table has it.
+  Status ReadTables(tf::OpKernelContext* ctx, Batch<K>* batch,
+                    std::vector<uint8_t>* absent) {
+    const size_t n = batch->keys.size();
+    tf::Tensor keys(tables_[0]->key_dtype(), {static_cast<int64_t>(n)});
+    auto flat = keys.flat<typename KeyType<K>::Tensor>();
+    for (size_t i = 0; i < n; ++i) flat(i) = batch->keys[i];
+    batch->present.resize(tables_.size());
+    batch->values.resize(tables_.size());
+    absent->assign(n, 1);
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      ADAPTCP_RETURN_IF_ERROR(ReadRows(ctx, tables_[t].get(), keys,
+                                       &batch->values[t], &batch->present[t]));
+      for (size_t i = 0; i < n; ++i) (*absent)[i] &= !batch->present[t][i];
+    }
+    return Status::Ok();
+  }
+
+  // By a drain thread.
+  Status CaptureInBackground(tf::OpKernelContext* ctx, Seq cut,
+                             std::vector<K> keys, SavePipeline* pipeline,
+                             CaptureSource source) {
+    if (!pipeline->Begin()) return pipeline->status();
+    const Status status = Capture(ctx, cut, std::move(keys), pipeline, source);
+    if (!status.ok()) pipeline->Abort(status);
+    pipeline->End();
+    return status;
+  }
+
   // Reads the rows of `keys`, claims those that are still uncaptured, queues
   // what was won. The read comes first: whoever writes a row has published its
   // old value before, so a row that can still be claimed was read unwritten.
@@ -314,30 +407,21 @@ class GroupOf final : public Group {
     auto batch = std::make_unique<Batch<K>>();
     batch->index = index_;
     batch->reserved = reserved;
-    tf::Tensor key_tensor(tables_[0]->key_dtype(), {static_cast<int64_t>(n)});
-    auto flat = key_tensor.flat<typename KeyType<K>::Tensor>();
-    for (size_t i = 0; i < n; ++i) flat(i) = keys[i];
-    batch->present.resize(tables_.size());
-    batch->values.resize(tables_.size());
-    std::vector<uint8_t> absent(n, 1);
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      const Status status = ReadRows(ctx, tables_[t].get(), key_tensor,
-                                     &batch->values[t], &batch->present[t]);
-      if (!status.ok()) {
-        pipeline->Release(reserved);
-        return status;
-      }
-      for (size_t i = 0; i < n; ++i) absent[i] &= !batch->present[t][i];
+    batch->keys = std::move(keys);
+    std::vector<uint8_t> absent;
+    const Status status = ReadTables(ctx, batch.get(), &absent);
+    if (!status.ok()) {
+      pipeline->Release(reserved);
+      return status;
     }
     std::vector<RowClass> classes(n, RowClass::kLost);
     batch->p.resize(n);
-    tracker_.Claim(cut, keys.data(), nullptr, n, absent.data(), classes.data(),
-                   batch->p.data());
+    tracker_.Claim(cut, batch->keys.data(), nullptr, n, absent.data(),
+                   classes.data(), batch->p.data());
     for (size_t i = 0; i < n; ++i) {
       if (classes[i] == RowClass::kCold) batch->cold.push_back(i);
       if (classes[i] == RowClass::kHot) batch->hot.push_back(i);
     }
-    batch->keys = std::move(keys);
     if (batch->rows() == 0) {
       pipeline->Release(reserved);
     } else {
@@ -348,6 +432,10 @@ class GroupOf final : public Group {
 
   GroupTracker<K> tracker_;
   const size_t row_bytes_;
+  std::atomic<bool> has_hurried_{false};
+  std::mutex hurried_mu_;  // a leaf; guards what follows
+  std::vector<K> hurried_;
+  Seq hurried_cut_ = 0;
   std::atomic<uint64_t> received_{0};
 };
 
@@ -399,67 +487,6 @@ Status Group::Make(GroupSpec spec, uint32_t index, Tables tables, double decay,
                                      DTypeName(spec.key_dtype) +
                                      ", expected int64, int32 or string");
   }
-}
-
-Status BlockToRows(const GroupSpec& spec, const RowBlockView& block,
-                   RestoredRows* rows) {
-  const int64_t n = block.rows();
-  const auto key_dtype =
-      static_cast<tf::DataType>(static_cast<int>(spec.key_dtype));
-  rows->keys = tf::Tensor(key_dtype, {n});
-  switch (spec.key_dtype) {
-    case DType::kInt64:
-      std::memcpy(rows->keys.data(), block.int64_keys(), n * sizeof(int64_t));
-      break;
-    case DType::kInt32:
-      std::memcpy(rows->keys.data(), block.int32_keys(), n * sizeof(int32_t));
-      break;
-    default: {
-      auto flat = rows->keys.flat<tf::tstring>();
-      for (int64_t i = 0; i < n; ++i) {
-        const std::string_view key = block.string_keys()[i];
-        flat(i).assign(key.data(), key.size());
-      }
-    }
-  }
-  rows->p.assign(block.p(), block.p() + n);
-  rows->present.resize(spec.tables.size() * n);
-  for (size_t t = 0; t < spec.tables.size(); ++t) {
-    const int64_t dim = spec.tables[t].dim;
-    const auto dtype =
-        static_cast<tf::DataType>(static_cast<int>(spec.tables[t].dtype));
-    tf::Tensor values(dtype, {n, dim});
-    uint8_t* present = rows->present.data() + t * n;
-    for (int64_t i = 0; i < n; ++i) present[i] = block.present(t, i);
-    if (dtype == tf::DT_STRING) {
-      auto flat = values.flat<tf::tstring>();
-      size_t next = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        for (int64_t d = 0; present[i] && d < dim; ++d) {
-          const std::string_view value = block.string_values(t)[next++];
-          flat(i * dim + d).assign(value.data(), value.size());
-        }
-      }
-    } else {
-      const size_t bytes = dim * DTypeSize(spec.tables[t].dtype);
-      const char* from = block.values(t).data();
-      char* to = static_cast<char*>(values.data());
-      if (block.present_rows(t) == static_cast<size_t>(n)) {
-        std::memcpy(to, from, n * bytes);
-      } else {
-        for (int64_t i = 0; i < n; ++i, to += bytes) {
-          if (present[i]) {
-            std::memcpy(to, from, bytes);
-            from += bytes;
-          } else {
-            std::memset(to, 0, bytes);
-          }
-        }
-      }
-    }
-    rows->values.push_back(std::move(values));
-  }
-  return Status::Ok();
 }
 
 }  // namespace adaptcp

@@ -12,6 +12,7 @@
 #include "ops/format/row_block.h"
 #include "ops/format/row_block_view.h"
 #include "ops/format/segment_header.h"
+#include "ops/kernels/restored_rows.h"
 #include "ops/kernels/save_pipeline.h"
 #include "ops/kernels/tf_util.h"
 #include "ops/tracker/group_tracker.h"
@@ -19,14 +20,6 @@
 #include "tensorflow/core/framework/tensor.h"
 
 namespace adaptcp {
-
-// What a restore applies: rows of one group, in the layout of the ops.
-struct RestoredRows {
-  tensorflow::Tensor keys;                  // [n]
-  std::vector<float> p;                     // [n]
-  std::vector<uint8_t> present;             // [tables * n], table by table
-  std::vector<tensorflow::Tensor> values;   // per table [n, dim]
-};
 
 // Which level rows come from.
 struct RestoreLevel {
@@ -76,15 +69,30 @@ class Group {
   // Gate closed. Whether the next checkpoint has to be a base for that reason.
   virtual bool NeedsBase() const = 0;
 
-  // Drain: captures the next rows of a cut; *done when none is left. Any thread.
+  // Lookups, inside the gate: those of `keys` that the pending cut still needs
+  // are captured next, as they are likely to be written soon. Never waits, and
+  // promises nothing: what is hurried beyond a bound is left to the drain.
+  virtual void Hurry(const tensorflow::Tensor& keys) = 0;
+
+  // Drain, any thread. CaptureHurried captures what was hurried, if anything;
+  // CaptureNext the next rows of a cut, *done when none is left.
+  virtual Status CaptureHurried(tensorflow::OpKernelContext* ctx, Seq cut,
+                                SavePipeline* pipeline) = 0;
   virtual Status CaptureNext(tensorflow::OpKernelContext* ctx, Seq cut,
                              SavePipeline* pipeline, bool* done) = 0;
+
+  // One thread per cursor: reads the next rows of a base that starts at cut
+  // `start` and has no cut of its own; null at the end. No gate.
+  virtual Status ScanNext(tensorflow::OpKernelContext* ctx, Seq start,
+                          ScanCursor* cursor,
+                          std::unique_ptr<CapturedBatch>* batch) = 0;
+  virtual Seq current_sequence() const = 0;
   // After the drain and the updates: Internal if a row was left out.
   virtual Status CheckCaptured(Seq cut) const = 0;
 
   // Gate closed.
   virtual Status Cut(const CutRequest& request) = 0;
-  virtual Status Resolve(Seq sequence, bool committed) = 0;
+  virtual Status Resolve(Seq sequence, bool committed, Seq scanned_base) = 0;
   virtual Status Seed(const tensorflow::Tensor& keys) = 0;
 
   // Restore; nobody trains. Begin empties the tracker, and table t if empty[t];
@@ -116,11 +124,6 @@ class Group {
   const Tables tables_;
   const double decay_;
 };
-
-// Turns a parsed block into the tensors that RestoreRows and the SegmentRows
-// op use.
-Status BlockToRows(const GroupSpec& spec, const RowBlockView& block,
-                   RestoredRows* rows);
 
 }  // namespace adaptcp
 

@@ -186,6 +186,21 @@ REGISTER_OP("Adaptcp>Save")
          "(named in the request). Asynchronous: it holds no thread of the op "
          "pool. reply: JSON {segments, stats}.");
 
+REGISTER_OP("Adaptcp>ScanBase")
+    .Input("request: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Writes all rows into segments of a base that starts at the cut "
+         "`start`, while training and checkpoints go on. Asynchronous. reply: "
+         "JSON {objects, rows, seconds}.");
+
+REGISTER_OP("Adaptcp>VoidScans")
+    .Input("session: string")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Makes the running ScanBase of a session fail.");
+
 REGISTER_OP("Adaptcp>Resolve")
     .Input("request: string")
     .SetIsStateful()

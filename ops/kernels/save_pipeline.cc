@@ -27,7 +27,7 @@ Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
     return !status_.ok() || used_ == 0 || used_ + bytes <= limit_;
   };
   if (!fits()) {
-    if (source == CaptureSource::kDrain) {
+    if (source != CaptureSource::kUpdate) {
       room_.wait(lock, fits);
     } else {
       const auto start = std::chrono::steady_clock::now();
@@ -59,8 +59,10 @@ void SavePipeline::Release(size_t bytes) {
 
 void SavePipeline::Push(std::unique_ptr<CapturedBatch> batch,
                         CaptureSource source) {
-  (source == CaptureSource::kDrain ? counters_.rows_by_drain
-                                   : counters_.rows_by_update) += batch->rows();
+  (source == CaptureSource::kDrain    ? counters_.rows_by_drain
+   : source == CaptureSource::kLookup ? counters_.rows_by_lookup
+                                      : counters_.rows_by_update) +=
+      batch->rows();
   std::lock_guard<std::mutex> lock(mu_);
   queue_.push_back(std::move(batch));
   work_.notify_one();

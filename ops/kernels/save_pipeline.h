@@ -1,5 +1,5 @@
-// What lies between those who capture rows for one checkpoint (the drain and
-// the updates) and the thread that writes them: a queue bounded in bytes.
+// What lies between those who capture rows for one checkpoint (the drain, on
+// its own or hurried by lookups, and the updates) and the thread that writes them: a queue bounded in bytes.
 
 #ifndef ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
 #define ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
@@ -17,7 +17,7 @@
 
 namespace adaptcp {
 
-enum class CaptureSource { kDrain, kUpdate };
+enum class CaptureSource { kDrain, kLookup, kUpdate };
 
 // Rows of one group, read together from all of its tables, with the class each
 // got when it was claimed. Owned by the queue after Push.
@@ -34,6 +34,7 @@ class CapturedBatch {
 
 struct CaptureCounters {
   std::atomic<uint64_t> rows_by_drain{0};
+  std::atomic<uint64_t> rows_by_lookup{0};
   std::atomic<uint64_t> rows_by_update{0};
   std::atomic<uint64_t> update_wait_ns{0};
   std::atomic<uint64_t> updates_delayed{0};
@@ -57,6 +58,7 @@ class SavePipeline {
   // Waits until `bytes` fit into the limit; one batch larger than the limit
   // passes alone. No stripe lock may be held. Fails with Cancelled after
   // Abort, with DeadlineExceeded if an update waited too long.
+  // Only updates wait for a limited time.
   Status Reserve(size_t bytes, CaptureSource source);
   void Release(size_t bytes);
   // Requires Begin and a reservation of batch->reserved bytes.

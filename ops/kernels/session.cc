@@ -96,6 +96,8 @@ Status Session::Cut(const Json& request, Json* reply) {
   }
   const Seq sequence = static_cast<Seq>(wide);
   const Seq last_committed = request.value("last_committed", Seq{0});
+  const Seq last_scanned = request.value("last_scanned_base", Seq{0});
+  const bool hurry = request.value("lookup_capture", false);
   const CutKind kind = request.value("kind", "") == "base" ? CutKind::kBase
                                                            : CutKind::kDelta;
   const auto thresholds =
@@ -114,7 +116,8 @@ Status Session::Cut(const Json& request, Json* reply) {
     pending = pending_;
   }
   if (pending != 0) {
-    ADAPTCP_RETURN_IF_ERROR(Resolve(pending, pending == last_committed));
+    ADAPTCP_RETURN_IF_ERROR(
+        Resolve(pending, pending == last_committed, last_scanned));
   }
   for (const auto& group : groups_) {
     if (kind == CutKind::kDelta && group->NeedsBase()) {
@@ -129,7 +132,7 @@ Status Session::Cut(const Json& request, Json* reply) {
     const Status status = group->Cut({sequence, kind, threshold});
     if (!status.ok()) {
       // Undo the groups that were cut: nothing is pending.
-      (void)ResolveGroups(sequence, false);
+      (void)ResolveGroups(sequence, false, 0);
       return status;
     }
     for (size_t t = 0; t < group->tables().size(); ++t) {
@@ -142,9 +145,16 @@ Status Session::Cut(const Json& request, Json* reply) {
     std::lock_guard<std::mutex> lock(mu_);
     pending_ = sequence;
     pipeline_ = pipeline;
+    SetHurry(hurry);
   }
   (*reply)["seconds"] = SecondsSince(start);
   return Status::Ok();
+}
+
+void Session::SetHurry(bool wanted) {
+  if (wants_hurry_.exchange(wanted) != wanted) {
+    Registry::Get().hurrying() += wanted ? 1 : -1;
+  }
 }
 
 std::shared_ptr<SavePipeline> Session::pipeline() const {
@@ -192,6 +202,12 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
       for (const auto& group : groups_) {
         for (bool done = false; !done;) {
           // A failure has aborted the pipeline, which says why.
+          for (const auto& any : groups_) {
+            if (!any->CaptureHurried(context.get(), sequence, pipeline.get())
+                     .ok()) {
+              return;
+            }
+          }
           if (!group->CaptureNext(context.get(), sequence, pipeline.get(), &done)
                    .ok()) {
             return;
@@ -224,6 +240,7 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   *reply = {{"objects", objects},
             {"stats",
              {{"rows_by_drain", counters.rows_by_drain.load()},
+             {"rows_by_lookup", counters.rows_by_lookup.load()},
               {"rows_by_update", counters.rows_by_update.load()},
               {"updates_delayed", counters.updates_delayed.load()},
               {"update_wait_seconds", counters.update_wait_ns.load() * 1e-9},
@@ -233,16 +250,57 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   return Status::Ok();
 }
 
-Status Session::ResolveGroups(Seq sequence, bool committed) {
+Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
+                     Json* reply) {
+  const auto began = Clock::now();
+  const uint64_t voided = voided_.load();
+  const Seq start = request.value("start", Seq{0});
+  std::unique_ptr<SegmentSave> segments;
+  ADAPTCP_RETURN_IF_ERROR(SegmentSave::Create(request, groups_, &segments));
+  uint64_t rows = 0;
+  for (const auto& group : groups_) {
+    // Rows of interval `start` may still be written otherwise.
+    if (start == 0 || group->current_sequence() <= start) {
+      return Status::FailedPrecondition(
+          "a base can't start at cut " + std::to_string(start) +
+          ", which was not taken here: writes belong to interval " +
+          std::to_string(group->current_sequence()));
+    }
+    ScanCursor cursor;
+    for (;;) {
+      if (voided_.load() != voided) {
+        return Status::Cancelled("the scan of a base that starts at cut " +
+                                 std::to_string(start) + " was given up");
+      }
+      std::unique_ptr<CapturedBatch> batch;
+      ADAPTCP_RETURN_IF_ERROR(group->ScanNext(ctx, start, &cursor, &batch));
+      if (batch == nullptr) break;
+      rows += batch->rows();
+      ADAPTCP_RETURN_IF_ERROR(segments->Add(*batch));
+    }
+  }
+  Json objects;
+  ADAPTCP_RETURN_IF_ERROR(segments->Finish(&objects));
+  // The last rows may have been read from a table that was being emptied.
+  if (voided_.load() != voided) {
+    return Status::Cancelled("the tables were emptied during the scan");
+  }
+  *reply = {{"objects", objects},
+            {"rows", rows},
+            {"seconds", SecondsSince(began)}};
+  return Status::Ok();
+}
+
+Status Session::ResolveGroups(Seq sequence, bool committed, Seq scanned_base) {
   Status first;
   for (const auto& group : groups_) {
-    const Status status = group->Resolve(sequence, committed);
+    const Status status = group->Resolve(sequence, committed, scanned_base);
     if (first.ok()) first = status;
   }
   return first;
 }
 
-Status Session::Resolve(Seq sequence, bool committed) {
+Status Session::Resolve(Seq sequence, bool committed, Seq scanned_base) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (pending_ != sequence || sequence == 0) return Status::Ok();
@@ -258,8 +316,9 @@ Status Session::Resolve(Seq sequence, bool committed) {
     }
     pipeline_.reset();
     pending_ = 0;
+    SetHurry(false);
   }
-  return ResolveGroups(sequence, committed);
+  return ResolveGroups(sequence, committed, scanned_base);
 }
 
 Json Session::Stats() const {
@@ -317,7 +376,7 @@ Status Registry::Attach(const Json& request, Group::Tables tables,
     for (const auto* address : addresses) {
       Entry& entry = tables_[address];
       if (entry.session != nullptr) superseded.push_back(entry.session);
-      entry = {session, group};
+      entry = {session, group, address == addresses[0]};
     }
   }));
   for (const auto& old : superseded) {
@@ -336,6 +395,7 @@ Status Registry::Detach(const std::string& name) {
     session = it->second;
     sessions_.erase(it);
   }
+  session->VoidScans();
   if (const auto pipeline = session->pipeline()) {
     pipeline->Abort(Status::Cancelled("session " + name + " has ended"));
   }

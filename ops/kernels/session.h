@@ -4,6 +4,7 @@
 #ifndef ADAPTCP_OPS_KERNELS_SESSION_H_
 #define ADAPTCP_OPS_KERNELS_SESSION_H_
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,17 +35,31 @@ class Session {
   const std::vector<std::unique_ptr<Group>>& groups() const { return groups_; }
 
   // Gate closed. Resolves a checkpoint left pending (committed iff it is
-  // `last_committed`), then takes the cut of request.sequence. Takes none, and
-  // replies {replaced: [groups]}, if it is a delta and tables have been cleared,
-  // imported or loaded since the base: the next checkpoint has to be a base.
+  // `last_committed`, going by `last_scanned_base`), then takes the cut of
+  // request.sequence. Takes none, and replies {replaced: [groups]}, if it is a
+  // delta and tables have been cleared, imported or loaded since the base: the
+  // next checkpoint has to be a base.
   Status Cut(const Json& request, Json* reply);
 
   // Blocks until the pending cut is durable in segments, or failed.
   Status Save(const Json& request, const std::vector<tensorflow::Tensor>& dense,
               Json* reply);
 
+  // Blocks until all rows, read beside training and checkpoints, are durable in
+  // segments of a base that starts at the cut request.start. request: as Save's,
+  // with `start`.
+  Status Scan(tensorflow::OpKernelContext* ctx, const Json& request,
+              Json* reply);
+  // Makes running scans fail: nobody wants them any more, or what they have read
+  // is void, as the tables are about to be emptied.
+  void VoidScans() { ++voided_; }
+
   // Idempotent; aborts a running save of that sequence when not committed.
-  Status Resolve(Seq sequence, bool committed);
+  // scanned_base: see GroupTracker::Resolve.
+  Status Resolve(Seq sequence, bool committed, Seq scanned_base);
+
+  // Whether lookups should hurry what they read: a save is capturing.
+  bool wants_hurry() const { return wants_hurry_.load(); }
 
   // The pending checkpoint's, or null.
   std::shared_ptr<SavePipeline> pipeline() const;
@@ -52,7 +67,9 @@ class Session {
   Json Stats() const;
 
  private:
-  Status ResolveGroups(Seq sequence, bool committed);
+  Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
+  // Under mu_.
+  void SetHurry(bool wanted);
 
   const std::string name_;
   std::vector<std::unique_ptr<Group>> groups_;  // grows under the closed gate
@@ -60,6 +77,8 @@ class Session {
   std::shared_ptr<SavePipeline> pipeline_;
   Seq pending_ = 0;  // 0: none
   bool saving_ = false;
+  std::atomic<bool> wants_hurry_{false};
+  std::atomic<uint64_t> voided_{0};
 };
 
 // Which group, and through it which tracker, a table belongs to. One for the
@@ -69,11 +88,15 @@ class Registry {
   struct Entry {
     std::shared_ptr<Session> session;
     Group* group = nullptr;  // owned by the session
+    bool is_parameter = false;  // not a slot
   };
 
   static Registry& Get();
 
   Gate& gate() { return gate_; }
+
+  // Sessions that want lookups to hurry what they read.
+  std::atomic<int>& hurrying() { return hurrying_; }
 
   // Inside the gate, shared or closed. Null: the table is not tracked.
   const Entry* Find(const tensorflow::lookup::LookupInterface* table) const;
@@ -95,6 +118,7 @@ class Registry {
 
  private:
   Gate gate_;
+  std::atomic<int> hurrying_{0};
   // Written with the gate closed, read inside it: no lock of its own.
   std::unordered_map<const tensorflow::lookup::LookupInterface*, Entry> tables_;
   mutable std::mutex mu_;  // guards what follows

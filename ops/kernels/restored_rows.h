@@ -1,0 +1,31 @@
+// Rows on their way from a segment into the tables of a group.
+
+#ifndef ADAPTCP_OPS_KERNELS_RESTORED_ROWS_H_
+#define ADAPTCP_OPS_KERNELS_RESTORED_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/format/row_block_view.h"
+#include "ops/format/segment_header.h"
+#include "ops/util/status.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace adaptcp {
+
+// What a restore applies: rows of one group, in the layout of the ops.
+struct RestoredRows {
+  tensorflow::Tensor keys;                  // [n]
+  std::vector<float> p;                     // [n]
+  std::vector<uint8_t> present;             // [tables * n], table by table
+  std::vector<tensorflow::Tensor> values;   // per table [n, dim]
+};
+
+// Turns a parsed block into the tensors that RestoreRows and the SegmentRows
+// op use.
+Status BlockToRows(const GroupSpec& spec, const RowBlockView& block,
+                   RestoredRows* rows);
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_KERNELS_RESTORED_ROWS_H_
