@@ -95,7 +95,7 @@ void Apply(const Step& s, ToyJob* job) {
     case Step::kUnknown: job->Commit(ToyJob::kAll, false); break;
     case Step::kRestore: job->Restore(s.a, 1 + s.b % 3, 1 + s.c % 4); break;
     case Step::kBeginScan: job->BeginScan(); break;
-    case Step::kScan: job->ContinueScan(s.a, 1 + s.b % 3); break;
+    case Step::kScan: job->ContinueScan(s.a, 1 + s.b); break;
   }
 }
 
