@@ -77,6 +77,8 @@ class Engine:
         self.last_sequence = 0
         self._position: Optional[Tuple[str, manifest.Manifest]] = None
         self._came_from: Optional[Tuple[str, manifest.Manifest]] = None
+        # Changes whenever the trackers stop going on from where they were.
+        self.chain = 0
         # That which writes the pending checkpoint, whichever manager took it: there is one at a time.
         self.writer: Optional[threading.Thread] = None
         self.hosts = _hosts(self.groups, self.dense)
@@ -110,6 +112,7 @@ class Engine:
     def move_to(self, directory: str, head: Optional[manifest.Manifest]) -> None:
         """Records the head that was just committed or restored; None: the model goes on from no head."""
         self._position = self._came_from = None if head is None else (directory, head)
+        self.chain += head is None
         if head is not None:
             self.last_sequence = max(self.last_sequence, head.sequence)
 
@@ -175,11 +178,28 @@ class Engine:
                 return json.loads(self._ops.adaptcp_save(text, copies[host.index]).numpy())
         return self.on_all(save_on, timeout_seconds)
 
-    def resolve(self, sequence: int, committed: bool, best_effort: bool = False) -> None:
-        """Tells every host how checkpoint `sequence` ended. One that misses it learns it at the next cut."""
+    def scan_base(self, request: Dict[str, Any]) -> Dict[int, Dict[str, Any]]:
+        """Writes all rows, read beside training and checkpoints, into segments on every host. Blocks, for as long as it
+        takes, up to hours; fails as a whole."""
+        def scan_on(host: Host) -> Dict[str, Any]:
+            return self.call(host, self._ops.adaptcp_scan_base, {**request, "ps": host.index})
+        return self.on_all(scan_on, RESTORE_SECONDS)
+
+    def void_scans(self, timeout_seconds: float) -> None:
+        """Makes `scan_base` fail, on every host that answers in time."""
+        with contextlib.suppress(Exception):
+            self.on_all(lambda host: self._text(host, self._ops.adaptcp_void_scans, self.session), timeout_seconds)
+
+    def resolve(self, sequence: int, committed: bool, scanned_base: int = 0, best_effort: bool = False) -> None:
+        """Tells every host how checkpoint `sequence` ended. One that misses it learns it at the next cut.
+
+        Args:
+            scanned_base: the start of the scanned base that the head goes by from now on, 0 if that is none.
+        """
         with contextlib.suppress(*((Exception,) if best_effort else ())):
             self.on_all(lambda host: self.call(host, self._ops.adaptcp_resolve,
-                                               {"sequence": sequence, "committed": committed}))
+                                               {"sequence": sequence, "committed": committed,
+                                                "scanned_base": scanned_base}))
 
     def newest_generation(self, directory: str) -> int:
         """The newest generation that has written to a directory through these hosts, 0 if none has.

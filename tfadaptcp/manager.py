@@ -19,6 +19,7 @@ from tfadaptcp.engine import Engine
 from tfadaptcp.errors import (CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError, UnbuiltModelError)
 from tfadaptcp.info import CheckpointInfo, RestoreReport
 from tfadaptcp.options import EngineOptions
+from tfadaptcp.scanned_base import ScannedBase
 
 _log = logging.getLogger("tfadaptcp")
 
@@ -35,6 +36,7 @@ class _Pending:
     draft: Manifest
     parent: Optional[Manifest]
     is_base: bool
+    scan: Optional[ScannedBase] = None  # the base that it is the first to go by
     thread: Optional[threading.Thread] = None
     error: Optional[BaseException] = None
 
@@ -96,12 +98,14 @@ class CheckpointManager:
         self._claim: Optional[claims.Claim] = None
         self._sequence = 0
         self._last_committed = 0
+        self._last_scanned_base = 0  # of the last committed, 0 unless it was the first to go by it
+        self._scan: Optional[ScannedBase] = None
         self._last_head: Optional[Manifest] = None
         self._pending: Optional[_Pending] = None
         self._error: Optional[BaseException] = None  # of a checkpoint that failed, until somebody is told
         self._fenced: Optional[FencedError] = None
         self._unknown: List[str] = []  # attempts that may exist: their data stays
-        self._counters = {"saves": 0, "committed": 0, "skipped": 0, "failed": 0}
+        self._counters = {"saves": 0, "committed": 0, "bases": 0, "skipped": 0, "failed": 0}
         self._last: Dict[str, Any] = {}
         self._step_of_last_cut = 0
         self._last_interval: Optional[int] = None  # in steps
@@ -225,7 +229,7 @@ class CheckpointManager:
         return self._engine
 
     def stats(self) -> Dict[str, Any]:
-        """Counters ("saves", "committed", "skipped", "failed") and measurements of the last checkpoint.
+        """Counters ("saves", "committed", "bases", "skipped", "failed") and measurements of the last checkpoint.
 
         Seconds and bytes; rows are {kind: {group: rows}}. Any thread.
         """
@@ -237,6 +241,8 @@ class CheckpointManager:
             return
         self._closed = True
         atexit.unregister(self.close)
+        if self._scan is not None:
+            self._scan.give_up(self._options.timeout_seconds)
         pending = self._pending
         if pending is not None and pending.thread is not None:
             pending.thread.join(self._options.timeout_seconds)
@@ -309,16 +315,26 @@ class CheckpointManager:
         head = self._engine.position_in(self._directory)
         stats = chain.policy_stats(head)
         groups = self._engine.group_specs()
-        is_base = head is None or replaced or chain.needs_base(head, groups) or self._policy.base_due(stats)
+        if self._scan is not None and not self._scan.serves(head, groups):
+            self._scan = None
+        scan = self._scan if self._scan is not None and self._scan.is_ready else None
+        if scan is not None:
+            stats = dataclasses.replace(stats, **scan.since)
+        is_base = head is None or replaced or chain.needs_base(head, groups)
+        begin_scan = False
+        if not is_base and self._scan is None and self._policy.base_due(stats):
+            is_base = self._options.capture == "blocking" or getattr(self._policy, "snapshot_bases", False)
+            begin_scan = not is_base
+        if is_base:
+            scan = None
         threshold = self._policy.hot_threshold(stats)
-        self._sequence = max(self._sequence, self._engine.last_sequence + 1)
-        name = layout.head_name(self._claim.generation, self._sequence, self._claim.run)
-        self._sequence += 1
+        name = self._next_name()
         self._engine.last_sequence = name.sequence
         request = {
             "root": self._directory, "generation": name.generation, "sequence": name.sequence, "run": name.run,
             "directory": join(self._directory, layout.data_path(name)), "kind": "base" if is_base else "delta",
-            "last_committed": self._last_committed,
+            "last_committed": self._last_committed, "last_scanned_base": self._last_scanned_base,
+            "lookup_capture": self._options.lookup_capture and self._options.capture == "save_on_update",
             # JSON has no infinity; p is at most 1.
             "thresholds": {group.name: min(threshold, 2.0) for group in self._engine.groups},
             "segment_bytes": self._options.segment_bytes, "block_bytes": self._options.block_bytes,
@@ -356,19 +372,29 @@ class CheckpointManager:
             policy={"name": self._policy.name, "threshold": min(threshold, 2.0), "decay": self._decay},
             step=step, epoch=epoch,
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
-            base_sequence=name.sequence if is_base else head.base_sequence,
+            base_sequence=name.sequence if is_base else head.base_sequence if scan is None else scan.start,
             groups=groups, dense=self._engine.dense_specs(), table_rows=table_rows,
             incarnations=self._engine.incarnations, scalars=scalars)
         if 0 < self._step_of_last_cut <= step:  # it is greater after a restore
             self._last_interval = step - self._step_of_last_cut
         self._step_of_last_cut = step
-        pending = _Pending(draft, head, is_base)
+        if begin_scan:
+            self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
+                                     {key: request[key] for key in ("segment_bytes", "block_bytes")})
+        pending = _Pending(draft, head, is_base, scan)
         pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies),
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
         self._pending = pending
         pending.thread.start()
         self._engine.writer = pending.thread
         return pending
+
+    def _next_name(self) -> layout.HeadName:
+        """A name in the directory that nothing has had: of a checkpoint, or of a scanned base."""
+        self._sequence = max(self._sequence, self._engine.last_sequence + 1)
+        name = layout.head_name(self._claim.generation, self._sequence, self._claim.run)
+        self._sequence += 1
+        return name
 
     def _finish(self, pending: _Pending, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]]) -> None:
         """Background thread: writes, commits, tells the hosts, tidies up."""
@@ -381,7 +407,7 @@ class CheckpointManager:
         except BaseException as error:
             if isinstance(error, CommitOutcomeUnknownError):
                 # It may exist. Its rows are saved again by the next checkpoint, and its data stays.
-                self._unknown.append(draft.name)
+                self._unknown += [draft.name] + ([pending.scan.name] if pending.scan is not None else [])
             self._counters["failed"] += 1
             self._engine.resolve(draft.sequence, committed=False, best_effort=True)
             known = isinstance(error, (SaveFailedError, FencedError, DeadlineError, OSError))
@@ -392,11 +418,19 @@ class CheckpointManager:
         self._engine.move_to(self._directory, head)
         self._last_head = head
         self._last_committed = draft.sequence
+        self._last_scanned_base = 0 if pending.scan is None else pending.scan.start
+        scan = self._scan
+        if scan is not None and (pending.is_base or pending.scan is scan):
+            self._scan = scan = None
+        elif scan is not None and draft.sequence > scan.start:
+            scan.count(*chain.last_bytes(head))
         self._counters["committed"] += 1
+        self._counters["bases"] += pending.is_base or pending.scan is not None
         try:
             # One that misses it is told by the next cut.
-            self._engine.resolve(draft.sequence, committed=True)
-            retention.collect(self._store, self._directory, self._claim, self._max_to_keep, self._unknown)
+            self._engine.resolve(draft.sequence, committed=True, scanned_base=self._last_scanned_base)
+            retention.collect(self._store, self._directory, self._claim, self._max_to_keep,
+                              self._unknown + ([] if scan is None else [scan.name]))
         except BaseException as error:
             pending.error = error
             _log.warning("Checkpoint %s is committed, but tidying up after it failed: %s", draft.name, error)
@@ -408,7 +442,9 @@ class CheckpointManager:
         written = [ObjectRef(item["path"][len(prefix):], item["kind"], draft.sequence, ps, item["bytes"],
                              item["crc32c"], item["rows"])
                    for ps, reply in replies.items() for item in reply["objects"]]
-        objects = chain.next_objects(pending.parent, pending.is_base, written)
+        scan = pending.scan
+        objects = chain.next_objects(pending.parent, pending.is_base, written,
+                                     None if scan is None else (scan.start, scan.objects))
         captured: Dict[str, float] = {}
         for reply in replies.values():
             for key, value in reply["stats"].items():
@@ -422,8 +458,8 @@ class CheckpointManager:
                           bytes=bytes_by_kind)
         return dataclasses.replace(
             draft, objects=objects, rows=sum_rows(objects),
-            stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence,
-                                       draft.groups), "captured": captured,
+            stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
+                                       None if scan is None else scan.since), "captured": captured,
                    "bytes": bytes_by_kind})
 
 

@@ -20,6 +20,8 @@ class EngineOptions:
             slots, and parameter servers are cut a moment apart. "step" falls back to "row" when fewer than 20 steps
             per worker lie between two cuts, where waiting costs throughput; the manifest says which it was.
         writer_threads: threads per parameter server that read rows from the tables in the background.
+        lookup_capture: rows that a training step looks up while a checkpoint is pending are captured next, so that
+            the time between lookup and update hides it.
         segment_bytes: a file is closed before it gets larger than this.
         block_bytes: rows are gathered to blocks of about this size.
         capture_memory_bytes: limit, per parameter server, for rows that are captured and not written yet.
@@ -34,6 +36,7 @@ class EngineOptions:
     capture: str = "save_on_update"
     consistency: str = "step"
     writer_threads: int = 1
+    lookup_capture: bool = True
     segment_bytes: int = 256 << 20
     block_bytes: int = 1 << 20
     capture_memory_bytes: int = 256 << 20
@@ -45,6 +48,8 @@ class EngineOptions:
         for field, choices in (("capture", CAPTURES), ("consistency", CONSISTENCIES)):
             if getattr(self, field) not in choices:
                 raise ValueError(f"{field}: Received: {getattr(self, field)!r}. Expected: one of {choices}")
+        if not isinstance(self.lookup_capture, bool):
+            raise ValueError(f"lookup_capture: Received: {self.lookup_capture!r}. Expected: True or False")
         for field in ("writer_threads", "segment_bytes", "block_bytes", "capture_memory_bytes"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

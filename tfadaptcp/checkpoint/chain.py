@@ -1,5 +1,6 @@
 """How heads follow one another: the objects of the next head, and what a policy is told about its chain."""
 
+import dataclasses
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest, ObjectRef
@@ -10,14 +11,19 @@ _KEY = "chain"
 _MIXED = "mixed_shards"
 
 
-def next_objects(parent: Optional[Manifest], is_base: bool, written: Iterable[ObjectRef]) -> Tuple[ObjectRef, ...]:
+def next_objects(parent: Optional[Manifest], is_base: bool, written: Iterable[ObjectRef],
+                 scanned: Optional[Tuple[int, Tuple[ObjectRef, ...]]] = None) -> Tuple[ObjectRef, ...]:
     """Returns the objects of a head: a base with nothing before it, or the parent's base and increments and its own.
 
-    The parent's differential and dense objects belong to the parent alone.
+    The parent's differential and dense objects belong to the parent alone. `scanned` is the start of a scanned base that
+    the head is the first to go by, and its objects: it replaces the parent's base and the increments up to its start.
     """
     kept: List[ObjectRef] = []
     if not is_base and parent is not None:
         kept = [ref for ref in parent.objects if ref.kind in ("base", "increment")]
+    if scanned is not None:
+        start, base = scanned
+        kept = [*base, *(ref for ref in kept if ref.kind == "increment" and ref.sequence > start)]
     order = {"base": 0, "increment": 1, "differential": 2, "dense": 3}
     return tuple(sorted([*kept, *written], key=lambda ref: (order[ref.kind], ref.sequence, ref.ps, ref.path)))
 
@@ -44,8 +50,11 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
 
 
 def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int,
-                groups: Tuple[GroupSpec, ...]) -> Dict[str, Any]:
-    """Returns the entry of `Manifest.stats` that `policy_stats` and `is_mixed` need of the head made of `objects`."""
+                groups: Tuple[GroupSpec, ...], since_scan: Optional[Dict[str, int]] = None) -> Dict[str, Any]:
+    """Returns the entry of `Manifest.stats` that `policy_stats` and `is_mixed` need of the head made of `objects`.
+
+    `since_scan` are the sums over the checkpoints since the start of a scanned base that the head is the first to go by.
+    """
     objects = list(objects)
     before = policy_stats(parent)
     rows = ("base", "increment", "differential")
@@ -55,12 +64,21 @@ def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[Obj
         entry = {"checkpoints_since_base": 0, "bytes_written_since_base": 0, "bytes_restore_since_base": 0,
                  "last_period": before.checkpoints_since_base if before.has_base else None}
     else:
-        entry = {"checkpoints_since_base": before.checkpoints_since_base + 1,
-                 "bytes_written_since_base": before.bytes_written_since_base + written,
-                 "bytes_restore_since_base": before.bytes_restore_since_base + restore,
-                 "last_period": before.last_period}
-    mixed = not is_base and parent is not None and (is_mixed(parent) or parent.groups != groups)
+        sums = dataclasses.asdict(before) if since_scan is None else since_scan
+        entry = {"checkpoints_since_base": sums["checkpoints_since_base"] + 1,
+                 "bytes_written_since_base": sums["bytes_written_since_base"] + written,
+                 "bytes_restore_since_base": sums["bytes_restore_since_base"] + restore,
+                 "last_period": before.last_period if since_scan is None
+                 else before.checkpoints_since_base - since_scan["checkpoints_since_base"]}
+    # Nobody restores between the start of a scanned base and its use.
+    is_renewed = is_base or since_scan is not None
+    mixed = not is_renewed and parent is not None and (is_mixed(parent) or parent.groups != groups)
     return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed}}
+
+
+def last_bytes(head: Manifest) -> Tuple[int, int]:
+    """Returns the bytes of rows that a head wrote, and the bytes that a restore of it reads."""
+    return head.stats[_KEY]["bytes_last_checkpoint"], head.bytes
 
 
 def _rows(head: Manifest, kind: str) -> int:

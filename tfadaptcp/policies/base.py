@@ -59,6 +59,8 @@ class Policy(Protocol):
 
     Attributes:
         name: as `policies.get` takes it, and as the manifest records it.
+        snapshot_bases: optional; True: a new base is a cut of its own, as the first one is. Otherwise it is read beside
+            training and checkpoints, and serves the first checkpoint cut after that has ended.
     """
 
     name: str

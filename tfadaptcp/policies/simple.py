@@ -11,6 +11,7 @@ class Full:
     """Every checkpoint is complete: a new base each time. A restore reads one base."""
 
     name = "full"
+    snapshot_bases = True
 
     def hot_threshold(self, stats: PolicyStats) -> float:
         return NONE_HOT

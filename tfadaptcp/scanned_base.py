@@ -1,0 +1,92 @@
+"""A base without a cut: all rows are read and written while training and checkpoints go on.
+
+It starts at a cut b0. A head that was cut after every host had ended its scan may go by it: what such a head needs is
+this base, the increments after b0, and its own differential. Whatever of a row the scan met, it was what the row was at
+b0 or later, and what was later is in a level above. Three things would be wrong: a head cut before the scan ended (a row
+may have been read after that cut), dropping increments after b0 (the scan may have passed a row before they were
+written), and calling rows clean that were written after b0 (only differentials may hold them).
+"""
+
+import logging
+import threading
+import time
+from typing import Any, Dict, Optional, Tuple
+
+from tfadaptcp.checkpoint.layout import HeadName, data_path
+from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
+from tfadaptcp.checkpoint.store import join
+from tfadaptcp.engine import Engine
+
+_log = logging.getLogger("tfadaptcp")
+
+
+class ScannedBase:
+    """One scan, from its start to the head that goes by it. The coordinator's thread calls the methods.
+
+    Args:
+        engine: of the model; the cut `start` was just taken by it.
+        directory: the checkpoint directory.
+        name: the name of its data directory: a sequence of its own, above `start`.
+        start: the cut at which it starts.
+        options: segment_bytes and block_bytes, as in a save's request.
+    """
+
+    def __init__(self, engine: Engine, directory: str, name: HeadName, start: int, options: Dict[str, Any]):
+        self.name = str(name)
+        self.start = start
+        # Of the checkpoints committed since the start, as a policy wants to know.
+        self.since = {"checkpoints_since_base": 0, "bytes_written_since_base": 0, "bytes_restore_since_base": 0}
+        self._engine = engine
+        self._chain = engine.chain
+        self._groups = engine.group_specs()
+        self._directory = directory
+        self._request = {**options, "root": directory, "directory": join(directory, data_path(name)), "kind": "base",
+                         "generation": name.generation, "run": name.run, "sequence": start, "start": start}
+        self._objects: Optional[Tuple[ObjectRef, ...]] = None
+        self._failed = False
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"tfadaptcp-base-{start}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        start = time.monotonic()
+        prefix = self._directory + "/"
+        try:
+            replies = self._engine.scan_base(self._request)
+        except Exception as error:
+            self._failed = True
+            _log.warning("The base that starts at checkpoint %d was given up: %s", self.start, error)
+            return
+        self.seconds = time.monotonic() - start
+        # Last: from here on a cut may go by it.
+        self._objects = tuple(
+            ObjectRef(item["path"][len(prefix):], "base", self.start, ps, item["bytes"], item["crc32c"], item["rows"])
+            for ps, reply in replies.items() for item in reply["objects"])
+
+    @property
+    def objects(self) -> Tuple[ObjectRef, ...]:
+        """Its objects; only once it is `ready`."""
+        return self._objects
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all rows are durable: a head cut from now on may go by it."""
+        return self._objects is not None
+
+    def serves(self, head: Optional[Manifest], groups) -> bool:
+        """Whether the next head, after `head`, may go by it, now or once it is ready."""
+        return (not self._failed and head is not None and self._engine.chain == self._chain
+                and groups == self._groups and head.base_sequence < self.start)
+
+    def count(self, written: int, restore: int) -> None:
+        """Takes note of a checkpoint that was committed after the start, which wrote `written` bytes of rows, and of
+        which a restore reads `restore` bytes."""
+        self.since["checkpoints_since_base"] += 1
+        self.since["bytes_written_since_base"] += written
+        self.since["bytes_restore_since_base"] += restore
+
+    def give_up(self, timeout_seconds: float) -> None:
+        """Ends a scan that still runs, on every host that answers in time."""
+        if self._thread.is_alive():
+            self._engine.void_scans(timeout_seconds)
+            self._thread.join(timeout_seconds)
