@@ -1,0 +1,211 @@
+"""Bases without a cut: read beside training and checkpoints, and used by the right heads only."""
+
+import threading
+
+import pytest
+
+import tfadaptcp
+from tests.support import faults, oracle, rows
+from tests.support.bases import end_scan
+from tests.support.checkpoint_dirs import check_clean
+from tfadaptcp import EngineOptions, policies
+from tfadaptcp.checkpoint import commit, retention
+from tfadaptcp.checkpoint.store import Store
+
+
+class Job:
+    """A model whose rows the test writes, checkpoints of it, and copies at their cuts."""
+
+    def __init__(self, directory, policy=None, shards=2, **options):
+        self.model = oracle.build("momentum", devices=["/CPU:0"] * shards, dim=2)
+        self.directory = str(directory)
+        self.policy = policy or policies.Incremental(full_every=1)
+        self.options = EngineOptions(block_bytes=512, segment_bytes=4096, **options)
+        self.manager = tfadaptcp.CheckpointManager(self.model, directory, self.policy, max_to_keep=100,
+                                                   engine=self.options)
+        self.copies = {}
+        self.seed = 0
+
+    def write(self, keys):
+        self.seed += 1
+        rows.write(self.model, keys, seed=self.seed)
+
+    def save(self):
+        copy = oracle.take(self.model)
+        info = self.manager.save()
+        self.write(range(0, 300, 7))  # after the cut
+        self.manager.wait()
+        self.copies[info.name] = copy
+        return self.head()
+
+    def head(self):
+        return commit.list_heads(Store(), self.directory)[0][-1]
+
+    def check_all(self, shards=3):
+        fresh = oracle.build("momentum", devices=["/CPU:0"] * shards, dim=2, seed=9)
+        for name, copy in self.copies.items():
+            fresh.load_adaptcp(self.directory, name)
+            oracle.check(copy, fresh, name, shards=False)
+
+
+class Held:
+    """Stops the scans of an engine before they read, or after, until told to go on."""
+
+    def __init__(self, engine, monkeypatch, before):
+        self._scan, self._before = engine.scan_base, before
+        self._go, self._reached = threading.Event(), threading.Event()
+        monkeypatch.setattr(engine, "scan_base", self._held)
+
+    def _held(self, request):
+        replies = None if self._before else self._scan(request)
+        self._reached.set()
+        assert self._go.wait(60)
+        return self._scan(request) if self._before else replies
+
+    def reached(self):
+        assert self._reached.wait(60)
+
+    def go(self):
+        self._go.set()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["reads_late", "ends_late"])
+def test_only_heads_cut_after_the_scan_go_by_it(before, tmp_path, monkeypatch):
+    job = Job(tmp_path, policies.Adaptive(restore_weight=20.0, first_period=2, decay=0.5, max_restore_factor=50.0))
+    held = Held(job.manager.engine, monkeypatch, before)
+    job.write(range(200))
+    first = job.save()
+    job.write(range(40))
+    job.save()
+    job.write(range(60))
+    job.save()
+    started = job.save()  # due: the scan starts at this one
+    held.reached()
+    during = []
+    for i in range(4):
+        job.write([*range(20), 200 + i])
+        rows.remove(job.model, [3 + i, 100 + i])
+        during.append(job.save())
+    assert {head.base_sequence for head in [started, *during]} == {first.sequence}
+    held.go()
+    assert end_scan(job.manager)
+    job.write([1, 2])
+    adopted = job.save()
+    assert adopted.base_sequence == started.sequence
+    increments = {ref.sequence for ref in adopted.objects if ref.kind == "increment"}
+    assert increments == {head.sequence for head in [*during, adopted]}
+    # The base of a head is that of those after it, too, and rows not written since are clean: nothing was.
+    last = job.manager.save()
+    assert sum(job.manager.wait().rows["base"].values()) == sum(adopted.rows["base"].values())
+    job.copies[last.name] = None
+    written = {ref.kind: ref.rows for ref in job.head().objects if ref.sequence == last.sequence}
+    assert sum(sum(groups.values()) for groups in written.values()) <= len(range(0, 300, 7)) + 200
+    del job.copies[last.name]
+    job.check_all()
+
+
+def test_rows_that_the_base_holds_leave_the_differential(tmp_path):
+    job = Job(tmp_path)
+    job.manager.close()
+
+    class HotRenewal(policies.Differential):
+        def base_due(self, stats):
+            return stats.checkpoints_since_base >= 2
+
+    job.manager = tfadaptcp.CheckpointManager(job.model, tmp_path, HotRenewal(), max_to_keep=100, engine=job.options)
+    job.write(range(1000, 1200))
+    job.save()
+    hot = []
+    for i in range(7):
+        job.write(range(1000 + 20 * i, 1010 + 20 * i))
+        hot.append(sum(job.save().rows.get("differential", {}).values()))
+        end_scan(job.manager)
+    # The rows written after each cut aside, which come every time: 10 more each time, until a base holds them.
+    extra = len(range(0, 300, 7))
+    assert [count - extra for count in hot] == [10, 20, 30, 40, 20, 30, 40]
+    job.check_all()
+
+
+def test_a_checkpoint_that_fails_leaves_the_base_to_the_next(tmp_path):
+    job = Job(tmp_path)
+    job.write(range(100))
+    job.save()
+    job.save()
+    started = job.save()
+    assert end_scan(job.manager)
+    job.write(range(30))
+    with faults.plan("errno=5@1+;match=increment"):
+        job.manager.save()
+        with pytest.raises(tfadaptcp.SaveFailedError):
+            job.manager.wait()
+    assert job.head().name == started.name
+    adopted = job.save()
+    assert adopted.base_sequence == started.sequence
+    job.check_all()
+
+
+def test_a_scan_that_fails_is_tried_again_and_leaves_nothing(tmp_path):
+    job = Job(tmp_path)
+    job.write(range(300))
+    first = job.save()
+    job.save()
+    with faults.plan("errno=28@1+;match=base-"):
+        job.save()
+        assert not end_scan(job.manager)
+        assert job.save().base_sequence == first.sequence
+        assert not end_scan(job.manager)
+    started = job.save()
+    assert end_scan(job.manager)
+    assert job.save().base_sequence == started.sequence
+    job.save()
+    end_scan(job.manager)
+    job.save()
+    retention.collect(Store(), str(tmp_path), job.manager._claim, 100)
+    check_clean(Store(), str(tmp_path))
+    job.check_all()
+
+
+def test_a_restore_voids_the_scan(tmp_path, monkeypatch):
+    job = Job(tmp_path)
+    held = Held(job.manager.engine, monkeypatch, before=False)
+    job.write(range(200))
+    job.save()
+    second = job.save()
+    job.save()
+    held.reached()
+    job.manager.restore(second.name)
+    held.go()
+    end_scan(job.manager)
+    job.write(range(5))
+    assert job.save().base_sequence == second.base_sequence
+    job.check_all()
+
+
+@pytest.mark.parametrize("policy,options", [
+    (policies.Full(), {}), (policies.Incremental(full_every=1), {"capture": "blocking"})], ids=["full", "blocking"])
+def test_snapshot_bases_stay(policy, options, tmp_path):
+    job = Job(tmp_path, policy, **options)
+    job.write(range(100))
+    heads = [job.save() for _ in range(4)]
+    assert job.manager._scan is None
+    assert [head.base_sequence for head in heads][-1] == heads[-1 if policy.name == "full" else -2].sequence
+    job.check_all()
+
+
+def test_a_replaced_table_voids_the_scan(tmp_path, monkeypatch):
+    job = Job(tmp_path)
+    held = Held(job.manager.engine, monkeypatch, before=False)
+    job.write(range(200))
+    job.save()
+    job.save()
+    job.save()
+    held.reached()
+    for _, variable in oracle.tables_of(job.model):
+        variable.clear()
+    job.write(range(7))
+    held.go()
+    assert end_scan(job.manager)
+    complete = job.save()
+    assert complete.base_sequence == complete.sequence
+    job.save()
+    job.check_all()
