@@ -17,8 +17,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context, executor
 
 from tfadaptcp import _ops
-from tfadaptcp.checkpoint import layout, manifest
-from tfadaptcp.embeddings import dense, discovery
+from tfadaptcp.checkpoint import format_types, layout, manifest
+from tfadaptcp.embeddings import dense, discovery, unsupported
 from tfadaptcp.errors import DeadlineError
 
 _log = logging.getLogger("tfadaptcp")
@@ -64,13 +64,16 @@ class Engine:
         """Creates slots that do not exist yet, attaches the trackers; rows that exist count as unsaved.
 
         Raises:
-            UntrackableTableError, CheckpointMismatchError: see `discovery` and `dense`; nothing was attached.
+            UntrackableTableError, UnsupportedVariableError, CheckpointMismatchError: see `discovery` and `dense`; nothing
+                was attached.
         """
         if optimizer is not None:
             discovery.create_slots(model, optimizer)
         self.optimizer = optimizer
         self.groups = discovery.find_groups(model, optimizer)
-        self.dense = dense.slices(discovery.find_dense(model, optimizer), optimizer)
+        variables = discovery.find_dense(model, optimizer)
+        unsupported.check_dense(variables, format_types.DTYPES.values())
+        self.dense = dense.slices(variables, optimizer)
         self.session = layout.new_run()
         self.decay = decay
         # The highest sequence a cut of these trackers has used, or a restore put there.

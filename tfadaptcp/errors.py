@@ -10,7 +10,7 @@ import tensorflow as tf
 __all__ = [
     "AdaptCPError", "CheckpointCorruptError", "CheckpointMismatchError", "CheckpointNotFoundError",
     "CommitOutcomeUnknownError", "DeadlineError", "FencedError", "SaveFailedError", "StoreUnavailableError",
-    "UnbuiltModelError", "UnsupportedStoreError", "UntrackableTableError",
+    "UnbuiltModelError", "UnsupportedStoreError", "UnsupportedVariableError", "UntrackableTableError",
 ]
 
 
@@ -46,6 +46,10 @@ class UnsupportedStoreError(AdaptCPError, ValueError):
 
 class UntrackableTableError(AdaptCPError, ValueError):
     """Writes to this kind of table can't be seen (GPU/HKV, Redis), so its rows can't be saved."""
+
+
+class UnsupportedVariableError(AdaptCPError, ValueError):
+    """A checkpoint can't hold this variable or resource of the model, so its state would be lost."""
 
 
 class SaveFailedError(AdaptCPError, RuntimeError):

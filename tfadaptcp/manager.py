@@ -149,6 +149,7 @@ class CheckpointManager:
                 return self._skip("the one before is still being written")
             self._engine.wait_for_writer()
         self._reap()
+        self._follow_model()
         self._begin_lineage()
         start = time.monotonic()
         consistency = self._consistency()
@@ -198,6 +199,7 @@ class CheckpointManager:
         self._require_its_optimizer()
         self._engine.wait_for_writer()
         self._reap()
+        self._follow_model()
         report = restore.restore(self._engine, self._directory, checkpoint, strict, selection)
         # The next save claims the directory anew and goes on from what was restored.
         self._claim = None
@@ -262,6 +264,12 @@ class CheckpointManager:
                 f"Model {self._model.name!r} has another optimizer than when this CheckpointManager was made: its slots "
                 f"would be missing. Received: {self._model.optimizer!r}. Expected: {self._engine.optimizer!r}, or a new "
                 "CheckpointManager.")
+
+    def _follow_model(self) -> None:
+        """Tracks what the model has got since, while none is pending: the next checkpoint is complete."""
+        if not self._engine.tracks(self._model, self._engine.optimizer):
+            _log.info("Model %r has got tables or variables since it was tracked.", self._model.name)
+            self._engine = attach(self._model, self._optimizer, self._decay)
 
     def _skip(self, why: str) -> None:
         self._counters["skipped"] += 1

@@ -41,16 +41,18 @@ def tables_of(model: tf.keras.Model) -> Iterator[tuple[str, Any]]:
     optimizer = getattr(model, "optimizer", None)
     variables = [] if optimizer is None else optimizer.variables
     variables = list(variables() if callable(variables) else variables)
+    shadows: dict[int, tuple[Any, list[Any]]] = {}
     for layer in model._flatten_layers(include_self=False):
-        if not hasattr(layer, "shadow"):
-            continue
-        yield layer.params.name, layer.params
-        if layer.params.restrict_policy is not None:
-            status = layer.params.restrict_policy.status
-            yield f"{layer.params.name}/{status.name.split('/')[-1]}", status
+        if hasattr(layer, "shadow"):
+            shadows.setdefault(id(layer.params), (layer.params, []))[1].append(layer.shadow)
+    for params, places in shadows.values():
+        yield params.name, params
+        if params.restrict_policy is not None:
+            status = params.restrict_policy.status
+            yield f"{params.name}/{status.name.split('/')[-1]}", status
         for slot in variables:
-            if isinstance(slot, de.TrainableWrapper) and slot.ids is layer.shadow.ids:
-                yield f"{layer.params.name}/{slot.params.name.split('/')[-1]}", slot.params
+            if isinstance(slot, de.TrainableWrapper) and any(slot.ids is shadow.ids for shadow in places):
+                yield f"{params.name}/{'/'.join(slot.params.name.split('/')[-min(len(places), 2):])}", slot.params
 
 
 def take(model: tf.keras.Model) -> Copy:

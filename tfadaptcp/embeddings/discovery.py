@@ -9,8 +9,8 @@ from tensorflow_recommenders_addons import dynamic_embedding as de
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import dynamic_embedding_variable
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import shadow_embedding_ops
 
-from tfadaptcp.embeddings import dense
-from tfadaptcp.errors import CheckpointMismatchError, UntrackableTableError
+from tfadaptcp.embeddings import dense, unsupported
+from tfadaptcp.errors import CheckpointMismatchError
 
 _OPTIMIZERS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
 
@@ -72,16 +72,21 @@ def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
 
     Raises:
         UntrackableTableError: a table whose writes can't be seen, by name.
+        UnsupportedVariableError: a table of TensorFlow's own that may change.
         CheckpointMismatchError: two variables of one name.
     """
     groups: Dict[str, Group] = {}
-    for variable in _variables(model):
+    items = _items(model)
+    variables = _variables(items)
+    unsupported.check_other_tables(items)
+    unsupported.check_trained(_shadows(optimizer), variables)
+    for variable in variables:
         name = variable.name
         tables = [Table(name, variable)]
-        tables += [Table(f"{name}/{other.name.rsplit('/', 1)[-1]}", other)
-                   for other in _slots(variable, optimizer) + _status(variable)]
+        tables += [Table(f"{name}/{_last(other.name)}", other) for other in _status(variable)]
+        tables[1:1] = [Table(f"{name}/{slot_name}", slot) for slot_name, slot in _slots(variable, optimizer).items()]
         for table in tables:
-            _check_trackable(table)
+            unsupported.check_table(table.name, table.variable)
         if name in groups:
             raise CheckpointMismatchError(
                 f"Two embedding variables of the model are named {name!r}: their rows could not be told apart. "
@@ -114,15 +119,17 @@ def trains_tables(model: tf.keras.Model) -> bool:
 
 def create_slots(model: tf.keras.Model, optimizer: Any) -> None:
     """Creates the optimizer's variables, the slot tables included, as its first step would. Idempotent."""
+    variables = _variables(_items(model))
+    trained = model.trainable_variables + _hidden_shadows(model, variables)
     with model.distribute_strategy.scope():
         if hasattr(optimizer, "_create_all_weights"):
-            optimizer._create_all_weights(model.trainable_variables)
+            optimizer._create_all_weights(trained)
         elif not getattr(optimizer, "_built", False):
-            optimizer.build(model.trainable_variables)
-    for variable in _variables(model):
+            optimizer.build(trained)
+    for variable in variables:
         if variable.restrict_policy is not None:
             # As the first step would: until then a restriction leaves the rows of slots behind.
-            variable.restrict_policy._track_params_from_optimizer_slots(_slots(variable, optimizer))
+            variable.restrict_policy._track_params_from_optimizer_slots(list(_slots(variable, optimizer).values()))
 
 
 def _optimizer_variables(optimizer: Any) -> List[tf.Variable]:
@@ -132,13 +139,16 @@ def _optimizer_variables(optimizer: Any) -> List[tf.Variable]:
     return list(variables() if callable(variables) else variables)
 
 
-def _variables(model: tf.keras.Model) -> List[Any]:
+def _items(model: tf.keras.Model) -> List[Any]:
+    """The objects that a model holds, but for those of its optimizer."""
+    items, paths = graph_view.ObjectGraphView(model).breadth_first_traversal()
+    return [item for item in items if not any(isinstance(step.ref, _OPTIMIZERS) for step in paths[item])]
+
+
+def _variables(items: List[Any]) -> List[Any]:
     """The embedding variables of a model: those its layers hold, directly or through a trainable shadow."""
     found = {}
-    items, paths = graph_view.ObjectGraphView(model).breadth_first_traversal()
     for item in items:
-        if any(isinstance(step.ref, _OPTIMIZERS) for step in paths[item]):
-            continue  # a slot
         if isinstance(item, de.TrainableWrapper):
             item = item.params
         if isinstance(item, de.Variable):
@@ -150,28 +160,41 @@ def _variables(model: tf.keras.Model) -> List[Any]:
     return list(found.values())
 
 
-def _slots(variable: Any, optimizer: Any) -> List[Any]:
-    """The slot variables of an embedding variable: a slot's shadow shares the ids of one of the variable's own."""
+def _hidden_shadows(model: tf.keras.Model, variables: List[Any]) -> List[Any]:
+    """Shadows that TFRA's `embedding_lookup` made in a layer's call, which Keras does not know of.
+
+    A custom step may train them. Under a strategy they belong to its replicas: left to the first step.
+    """
+    if tf.distribute.has_strategy() or type(model.distribute_strategy) is not type(tf.distribute.get_strategy()):
+        return []
+    known = {id(variable) for variable in model.variables}
+    return [shadow for variable in variables for shadow in variable._trainable_store.values()
+            if shadow.trainable and variable.trainable and id(shadow) not in known
+            and isinstance(shadow, shadow_embedding_ops.ShadowVariable)]
+
+
+def _shadows(optimizer: Any) -> List[Any]:
+    """The shadows of an optimizer's slot tables."""
+    return [slot for slot in _optimizer_variables(optimizer) if isinstance(slot, de.TrainableWrapper)]
+
+
+def _slots(variable: Any, optimizer: Any) -> Dict[str, Any]:
+    """The slot variables of an embedding variable by name: a slot's shadow shares the ids of one of the variable's own.
+
+    A variable that is looked up in several places has slots for each, which then are named after the place too.
+    """
     ids = {id(shadow.ids) for shadow in variable._trainable_store.values()}
-    slots = {id(slot.params): slot.params for slot in _optimizer_variables(optimizer)
-             if isinstance(slot, de.TrainableWrapper) and id(slot.ids) in ids}
-    return list(slots.values())
+    slots = {id(slot.params): slot.params for slot in _shadows(optimizer) if id(slot.ids) in ids}.values()
+    names = [_last(slot.name) for slot in slots]
+    parts = 1 if len(set(names)) == len(names) else 2
+    return {_last(slot.name, parts): slot for slot in slots}
+
+
+def _last(name: str, parts: int = 1) -> str:
+    return "/".join(name.split("/")[-parts:])
 
 
 def _status(variable: Any) -> List[Any]:
     """The variable in which a restrict policy counts or dates the keys of an embedding variable, if it has one."""
     policy = variable.restrict_policy
     return [] if policy is None or policy.status is None else [policy.status]
-
-
-def _check_trackable(table: Table) -> None:
-    variable = table.variable
-    for shard, kv in enumerate(variable.tables):
-        if type(kv) is not de.CuckooHashTable or "GPU" in kv.resource_handle.device.upper():
-            raise UntrackableTableError(
-                f"Writes to table {table.name}, shard {shard}, can't be tracked. Received: {type(kv).__name__} on "
-                f"{kv.resource_handle.device}. Expected: TFRA's CuckooHashTable on a CPU.")
-        if not kv._shared_name or not kv._shared_name.startswith("adaptcp_"):
-            raise UntrackableTableError(
-                f"Table {table.name}, shard {shard}, was created before tfadaptcp was imported: its writes can't be "
-                "tracked. Import tfadaptcp first.")
