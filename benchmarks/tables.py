@@ -53,6 +53,10 @@ class AdamTables:
         for handle in self.handles:
             self.ops.adaptcp_cuckoo_hash_table_insert(handle, keys, values)
 
+    def tracked_find(self, keys: tf.Tensor) -> None:
+        """Looks the keys up in the parameter, tracked."""
+        self.ops.adaptcp_cuckoo_hash_table_find(self.handles[0], keys, self.default)
+
     def plain_find(self, keys: tf.Tensor) -> None:
         """Looks the keys up in all three tables."""
         for handle in self.handles:
@@ -98,10 +102,11 @@ class AdamTables:
         """What the tracker holds, as it says itself."""
         return json.loads(self.ops.adaptcp_stats(self.session).numpy())["groups"][0]["memory_bytes"]
 
-    def cut(self, kind: str, capture_memory_bytes: int = 256 << 20) -> None:
+    def cut(self, kind: str, capture_memory_bytes: int = 256 << 20, lookup_capture: bool = False) -> None:
         """Takes the next cut: "base" (all rows) or "delta" (the unsaved ones)."""
         self.sequence += 1
-        self._call(self.ops.adaptcp_cut, {"kind": kind, "capture_memory_bytes": capture_memory_bytes})
+        self._call(self.ops.adaptcp_cut, {"kind": kind, "capture_memory_bytes": capture_memory_bytes,
+                                          "lookup_capture": lookup_capture})
 
     def save(self, kind: str, directory: str, drain_threads: int = 1) -> Dict[str, Any]:
         """Drains the cut into segments below `directory`. Returns the reply of the op."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-_COLUMNS = "{:<36}{:>6}{:>8}{:>9}{:>9}{:>9}{:>8}{:>8}{:>9}{:>9}"
+_COLUMNS = "{:<36}{:>6}{:>8}{:>9}{:>9}{:>9}{:>8}{:>8}{:>9}{:>9}{:>9}"
 
 
 def show(first: dict, second: dict) -> int:
     """Prints what both jobs tell; returns the exit code: 0 if all that was expected is there."""
     checkpoints = first["checkpoints"] + second["checkpoints"]
     losses = {**first["losses"], **second["losses"]}
-    print(_COLUMNS.format("checkpoint", "step", "loss", "base", "incr.", "diff.", "cold", "hot", "by", "by"))
-    print(_COLUMNS.format("", "", "", "kB", "kB", "kB", "rows", "rows", "drain", "update"))
+    print(_COLUMNS.format("checkpoint", "step", "loss", "base", "incr.", "diff.", "cold", "hot", "by", "by", "by"))
+    print(_COLUMNS.format("", "", "", "kB", "kB", "kB", "rows", "rows", "drain", "lookup", "update"))
     for item in checkpoints:
         if item in second["checkpoints"][:1]:
             print("-- restored with 3 parameter servers --")
@@ -19,10 +19,10 @@ def show(first: dict, second: dict) -> int:
             item["name"], item["step"], f"{losses[str(item['step'])]:.3f}",
             *(size.get(kind, "-") for kind in ("base", "increment", "differential")),
             rows.get("base", 0) + rows.get("increment", 0), rows.get("differential", 0), item["rows_by_drain"],
-            item["rows_by_update"]))
+            item["rows_by_lookup"], item["rows_by_update"]))
     total = {key: sum(item[key] for item in checkpoints)
-             for key in ("rows_by_drain", "rows_by_update", "update_wait_seconds", "drain_wait_seconds", "cut_seconds",
-                         "save_seconds")}
+             for key in ("rows_by_drain", "rows_by_lookup", "rows_by_update", "update_wait_seconds", "drain_wait_seconds",
+                         "cut_seconds", "save_seconds")}
     waited = first["drain_wait"] + second["drain_wait"] + total["drain_wait_seconds"]
     print(f"\nsaving took {total['save_seconds']:.2f} s, while training went on. Training waited {total['cut_seconds']:.2f} s "
           f"for cuts and {total['update_wait_seconds']:.3f} s in updates.\nThe coordinator waited {waited:.2f} s for steps "
@@ -41,7 +41,7 @@ def show(first: dict, second: dict) -> int:
         ("there are increments, of cold rows", any(item["rows"].get("increment") for item in checkpoints)),
         ("there are differentials, of hot rows", any(item["rows"].get("differential") for item in checkpoints)),
         ("rows were captured in the background", total["rows_by_drain"] > 0),
-        ("rows were captured by updates", total["rows_by_update"] > 0)]
+        ("rows were captured by lookups or updates", total["rows_by_lookup"] + total["rows_by_update"] > 0)]
     for text, holds in checks:
         print(f"{'yes' if holds else 'NO ':<5}{text}")
     for line in second["differences"]:

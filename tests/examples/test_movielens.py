@@ -88,7 +88,7 @@ def test_copies_are_compared_bit_for_bit(tmp_path):
 def _jobs():
     def checkpoint(step, rows):
         return {"name": f"c{step}", "step": step, "rows": rows, "bytes": dict.fromkeys(rows, 10_000), "rows_by_drain": 5,
-                "rows_by_update": 1, "update_wait_seconds": 0.0, "drain_wait_seconds": 0.0, "cut_seconds": 0.0,
+                "rows_by_lookup": 0, "rows_by_update": 1, "update_wait_seconds": 0.0, "drain_wait_seconds": 0.0, "cut_seconds": 0.0,
                 "save_seconds": 0.0}
     first = {"failed": True, "losses": {"100": 1.2, "200": 1.1}, "drain_wait": 0.0,
              "checkpoints": [checkpoint(100, {"base": 6}), checkpoint(200, {"increment": 4, "differential": 2})]}
@@ -117,7 +117,7 @@ def _zero(key):
     (lambda first, second: second["differences"].append("user/rows: 1 of 4 values differ"), "bit for bit"),
     (lambda first, second: second.update(step=100), "durable"),
     (_drop_kind("increment"), "increments"), (_drop_kind("differential"), "differentials"),
-    (_zero("rows_by_drain"), "in the background"), (_zero("rows_by_update"), "by updates")])
+    (_zero("rows_by_drain"), "in the background"), (_zero("rows_by_update"), "by lookups or updates")])
 def test_verdict_needs_everything(spoil, complaint, capsys):
     report = _load("movielens_report")
     assert report.show(*_jobs()) == 0
