@@ -11,12 +11,13 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 import tensorflow as tf
 
 from tfadaptcp import draining, policies
+from tfadaptcp.attaching import DECAY, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout, retention
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, republish, sum_rows, utc_now
-from tfadaptcp.checkpoint.store import Store, join
-from tfadaptcp.embeddings import dense, discovery
+from tfadaptcp.checkpoint.store import Store, join, normalize
+from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine
-from tfadaptcp.errors import (CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError, UnbuiltModelError)
+from tfadaptcp.errors import CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError
 from tfadaptcp.info import CheckpointInfo, RestoreReport
 from tfadaptcp.options import EngineOptions
 from tfadaptcp.scanned_base import ScannedBase
@@ -24,10 +25,6 @@ from tfadaptcp.scanned_base import ScannedBase
 _log = logging.getLogger("tfadaptcp")
 
 ON_PENDING = ("skip", "wait")
-# Where a model keeps its engine, so that whoever saves next goes on from what a restore left in the trackers.
-ENGINE = "_tfadaptcp_engine"
-# Of the update indicators, where no policy says otherwise.
-DECAY = 0.9
 
 
 @dataclasses.dataclass
@@ -323,7 +320,7 @@ class CheckpointManager:
         head = self._engine.position_in(self._directory)
         stats = chain.policy_stats(head)
         groups = self._engine.group_specs()
-        if self._scan is not None and not self._scan.serves(head, groups):
+        if self._scan is not None and not self._scan.serves(self._engine, head):
             self._scan = None
         scan = self._scan if self._scan is not None and self._scan.is_ready else None
         if scan is not None:
@@ -469,62 +466,6 @@ class CheckpointManager:
             stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
                                        None if scan is None else scan.since), "captured": captured,
                    "bytes": bytes_by_kind})
-
-
-def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
-    """Returns the engine of a model: the one it has if that tracks the same tables, otherwise a new one.
-
-    Args:
-        optimizer: None: the model's. False: none, weights only.
-
-    Raises:
-        ValueError: trainable tables and no optimizer, or one that compiles under parameter servers.
-        UnbuiltModelError, UntrackableTableError, CheckpointMismatchError: see `Engine`.
-    """
-    require_built(model)
-    if optimizer is None:
-        optimizer = getattr(model, "optimizer", None)
-        if optimizer is None and discovery.trains_tables(model):
-            raise ValueError(
-                f"Model {model.name!r} trains embedding tables, and no optimizer was found: its slots would be lost. "
-                "Received: optimizer=None and a model that is not compiled. Expected: optimizer=<the optimizer>, or "
-                "optimizer=False to checkpoint the weights only.")
-    if optimizer is False:
-        optimizer = None
-    if getattr(optimizer, "jit_compile", False) and draining.uses_parameter_servers(model):
-        raise ValueError(
-            "XLA can't compile updates of TFRA's tables under ParameterServerStrategy. Received: an optimizer with "
-            "jit_compile=True. Expected: jit_compile=False.")
-    current = getattr(model, ENGINE, None)
-    if current is not None and current.decay == decay and current.tracks(model, optimizer):
-        return current
-    if current is not None:
-        current.detach()
-    engine = Engine(model, optimizer, decay)
-    if current is not None:
-        engine.follow(current)
-    # Around Keras's attribute tracking.
-    object.__setattr__(model, ENGINE, engine)
-    return engine
-
-
-def require_built(model: tf.keras.Model) -> None:
-    """Raises UnbuiltModelError if the model has no variables yet."""
-    if not model.built:
-        raise UnbuiltModelError(f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or "
-                                "build it, first.")
-
-
-def normalize(directory: Union[str, os.PathLike]) -> str:
-    """A directory's one spelling: absolute if it is a local path, without a slash at the end."""
-    text = os.fspath(directory)
-    if not text:
-        raise ValueError("directory: Received: ''. Expected: a local path or a URL")
-    if text.startswith("file://"):
-        text = text[len("file://"):]
-    if "://" not in text:
-        return os.path.abspath(text)
-    return text.rstrip("/")
 
 
 def _chained(error: BaseException, cause: BaseException) -> BaseException:

@@ -10,9 +10,8 @@ import tensorflow as tf
 from tfadaptcp import _ops
 from tfadaptcp.checkpoint import commit, heads, objects
 from tfadaptcp.checkpoint.manifest import GroupSpec, Manifest
-from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError
-from tfadaptcp.manager import normalize
 
 _log = logging.getLogger("tfadaptcp")
 

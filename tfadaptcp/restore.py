@@ -7,10 +7,10 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from tfadaptcp import _ops, manager, matching, routing
+from tfadaptcp import _ops, attaching, matching, routing
 from tfadaptcp.checkpoint import chain, commit, heads, objects
 from tfadaptcp.checkpoint.manifest import Manifest
-from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
 from tfadaptcp.errors import CheckpointCorruptError
@@ -66,16 +66,16 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         StoreUnavailableError: the directory can't be read: never taken for "no checkpoint".
     """
     selection = Selection.of(tables, rename, optimizer, cast)
-    manager.require_built(self)
-    current = getattr(self, manager.ENGINE, None)
+    attaching.require_built(self)
+    current = getattr(self, attaching.ENGINE, None)
     if current is not None:
         current.wait_for_writer()  # see `restore`
     directory, candidates = _find(directory, checkpoint)
     # That of the run that goes on, so that its manager finds these trackers fit.
-    decay = candidates[0].policy.get("decay", manager.DECAY) if current is None else current.decay
+    decay = candidates[0].policy.get("decay", attaching.DECAY) if current is None else current.decay
     # A model that isn't compiled is restored without an optimizer: for evaluation and serving.
     its_optimizer = None if getattr(self, "optimizer", None) is not None else False
-    return _restore(manager.attach(self, its_optimizer, decay), directory, candidates, checkpoint, strict, selection)
+    return _restore(attaching.attach(self, its_optimizer, decay), directory, candidates, checkpoint, strict, selection)
 
 
 def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool,
@@ -88,7 +88,7 @@ def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: b
 
 
 def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tuple[str, List[Manifest]]:
-    directory = manager.normalize(directory)
+    directory = normalize(directory)
     store = Store()
     store.check_supported(directory)
     return directory, heads.candidates(store, directory, checkpoint)

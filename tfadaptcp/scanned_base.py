@@ -73,10 +73,10 @@ class ScannedBase:
         """Whether all rows are durable: a head cut from now on may go by it."""
         return self._objects is not None
 
-    def serves(self, head: Optional[Manifest], groups) -> bool:
-        """Whether the next head, after `head`, may go by it, now or once it is ready."""
-        return (not self._failed and head is not None and self._engine.chain == self._chain
-                and groups == self._groups and head.base_sequence < self.start)
+    def serves(self, engine: Engine, head: Optional[Manifest]) -> bool:
+        """Whether the next head of the engine, after `head`, may go by it, now or once it is ready."""
+        return (not self._failed and head is not None and head.base_sequence < self.start and engine is self._engine
+                and engine.chain == self._chain and engine.group_specs() == self._groups)
 
     def count(self, written: int, restore: int) -> None:
         """Takes note of a checkpoint that was committed after the start, which wrote `written` bytes of rows, and of

@@ -24,7 +24,7 @@ from tfadaptcp import EngineOptions
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.errors import AdaptCPError, CommitOutcomeUnknownError
-from tfadaptcp.manager import ENGINE
+from tfadaptcp.attaching import ENGINE
 
 OPTIONS = (EngineOptions(), EngineOptions(block_bytes=256, segment_bytes=1024, writer_threads=2),
            EngineOptions(capture="blocking"))

@@ -15,7 +15,7 @@ from tests.model.checkpoints import Violation
 from tests.model.sequences import Odds, Steps, below, draw, one_of, show, shrink
 from tests.model.side_by_side import OPTIONS, SideBySide
 from tests.support import oracle
-from tfadaptcp.manager import ENGINE
+from tfadaptcp.attaching import ENGINE
 
 SEQUENCES = int(os.environ.get("ADAPTCP_SEQUENCES", 500))
 SEED = int(os.environ.get("ADAPTCP_SEED", 1))

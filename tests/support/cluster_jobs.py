@@ -21,7 +21,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 
 from tests.support import embedding_model as em
 from tfadaptcp import policies
-from tfadaptcp.manager import ENGINE
+from tfadaptcp.attaching import ENGINE
 from tfadaptcp.testing import LocalCluster
 
 CHECKPOINTS = os.environ.get("CHECKPOINTS", "")

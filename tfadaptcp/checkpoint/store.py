@@ -12,7 +12,7 @@ from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
 from tfadaptcp.checkpoint.local_files import LocalFiles
 from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
 
-__all__ = ["Store", "fault_point", "join", "set_fault_hook"]
+__all__ = ["Store", "fault_point", "join", "normalize", "set_fault_hook"]
 
 # Which package brings a file system that TensorFlow itself lacks.
 _PLUGIN = {scheme: "tensorflow-io" for scheme in ("hdfs", "viewfs", "har", "s3", "s3e", "az", "oss", "http", "https")}
@@ -157,3 +157,15 @@ def _require_scheme(scheme: str, path: str) -> None:
     raise UnsupportedStoreError(
         f"There is no file system for {path}.{reason} Received: scheme {scheme!r}. Expected: a local path, or one of "
         f"{', '.join(name + '://' for name in expected)}.")
+
+
+def normalize(directory: Union[str, os.PathLike]) -> str:
+    """A directory's one spelling: absolute if it is a local path, without a slash at the end."""
+    text = os.fspath(directory)
+    if not text:
+        raise ValueError("directory: Received: ''. Expected: a local path or a URL")
+    if text.startswith("file://"):
+        text = text[len("file://"):]
+    if "://" not in text:
+        return os.path.abspath(text)
+    return text.rstrip("/")

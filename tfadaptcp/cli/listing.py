@@ -5,10 +5,9 @@ import json
 import sys
 
 from tfadaptcp.checkpoint import commit
-from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.cli import DAMAGED, NOTHING, WHOLE, size
 from tfadaptcp.info import CheckpointInfo
-from tfadaptcp.manager import normalize
 
 
 def run(directory: str, as_json: bool) -> int:

@@ -11,10 +11,9 @@ import tensorflow as tf
 from tfadaptcp import _ops
 from tfadaptcp.checkpoint import commit, heads, layout, manifest_check, objects
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
-from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.cli import DAMAGED, NOTHING, WHOLE, size
 from tfadaptcp.errors import StoreUnavailableError
-from tfadaptcp.manager import normalize
 
 # Of opening an object; other errors say that the store can't be read.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)

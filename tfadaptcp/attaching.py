@@ -1,0 +1,59 @@
+"""The engine of a model: made once, kept in the model, used by its managers and restores."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfadaptcp import draining
+from tfadaptcp.embeddings import discovery
+from tfadaptcp.engine import Engine
+from tfadaptcp.errors import UnbuiltModelError
+
+# Where a model keeps its engine, so that whoever saves next goes on from what a restore left in the trackers.
+ENGINE = "_tfadaptcp_engine"
+# Of the update indicators, where no policy says otherwise.
+DECAY = 0.9
+
+
+def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
+    """Returns the engine of a model: the one it has if that tracks the same tables, otherwise a new one.
+
+    Args:
+        optimizer: None: the model's. False: none, weights only.
+
+    Raises:
+        ValueError: trainable tables and no optimizer, or one that compiles under parameter servers.
+        UnbuiltModelError, UntrackableTableError, CheckpointMismatchError: see `Engine`.
+    """
+    require_built(model)
+    if optimizer is None:
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is None and discovery.trains_tables(model):
+            raise ValueError(
+                f"Model {model.name!r} trains embedding tables, and no optimizer was found: its slots would be lost. "
+                "Received: optimizer=None and a model that is not compiled. Expected: optimizer=<the optimizer>, or "
+                "optimizer=False to checkpoint the weights only.")
+    if optimizer is False:
+        optimizer = None
+    if getattr(optimizer, "jit_compile", False) and draining.uses_parameter_servers(model):
+        raise ValueError(
+            "XLA can't compile updates of TFRA's tables under ParameterServerStrategy. Received: an optimizer with "
+            "jit_compile=True. Expected: jit_compile=False.")
+    current = getattr(model, ENGINE, None)
+    if current is not None and current.decay == decay and current.tracks(model, optimizer):
+        return current
+    if current is not None:
+        current.detach()
+    engine = Engine(model, optimizer, decay)
+    if current is not None:
+        engine.follow(current)
+    # Around Keras's attribute tracking.
+    object.__setattr__(model, ENGINE, engine)
+    return engine
+
+
+def require_built(model: tf.keras.Model) -> None:
+    """Raises UnbuiltModelError if the model has no variables yet."""
+    if not model.built:
+        raise UnbuiltModelError(f"Model {model.name!r} is not built: it has no variables yet. Call it on a batch, or "
+                                "build it, first.")
