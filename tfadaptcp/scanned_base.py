@@ -19,6 +19,9 @@ from tfadaptcp.engine import Engine
 
 _log = logging.getLogger("tfadaptcp")
 
+# How long a host may take to end a scan that nobody wants any more.
+_ANSWER_SECONDS = 10.0
+
 
 class ScannedBase:
     """One scan, from its start to the head that goes by it. The coordinator's thread calls the methods.
@@ -88,5 +91,5 @@ class ScannedBase:
     def give_up(self, timeout_seconds: float) -> None:
         """Ends a scan that still runs, on every host that answers in time."""
         if self._thread.is_alive():
-            self._engine.void_scans(timeout_seconds)
-            self._thread.join(timeout_seconds)
+            self._engine.void_scans(min(timeout_seconds, _ANSWER_SECONDS))
+            self._thread.join(min(timeout_seconds, _ANSWER_SECONDS))

@@ -25,6 +25,7 @@ namespace adaptcp {
 class Session {
  public:
   explicit Session(std::string name) : name_(std::move(name)) {}
+  ~Session() { SetHurry(false); }
 
   const std::string& name() const { return name_; }
 
