@@ -50,7 +50,7 @@ class Job:
         self.position: Head | None = None  # what the trackers call saved is in it
         self.came_from: Head | None = None  # the same, and still after the trackers were made anew
         self.pending: Pending | None = None
-        self.last_committed = 0
+        self.last_committed, self._last_base = 0, 0
         self.scan: Scan | None = None
         self.readings: list[tuple[Shard, Reading]] = []
         self.shards = [self._new_shard() for _ in range(shards)]
@@ -156,7 +156,7 @@ class Job:
             if "cuts over unresolved" in self.broken:
                 shard.pending, shard.candidates = 0, {}
             committed = shard.pending == self.last_committed or "untold means committed" in self.broken
-            shard.resolve(shard.pending, committed, self.position.base_start if self.position else 0)
+            shard.resolve(shard.pending, committed, self._last_base)
 
     def take_cut(self, n: int, threshold: float, is_base: bool) -> None:
         self.tell()
@@ -178,7 +178,7 @@ class Job:
         if self.pending is None:
             return
         self.position = self.came_from = self._publish()
-        self.last_committed = self.pending.sequence
+        self.last_committed, self._last_base = self.pending.sequence, self._new_base()
         if self.pending.is_base or self.pending.scan is not None:
             self.scan = None
         self._finish(True, told)
@@ -282,8 +282,6 @@ class Job:
             base, start = put(scan.start, dict(scan.rows)), scan.start
             last = n - 1 if "scan drops increments" in self.broken else scan.start
             increments = tuple(i for i in increments if self.directory.objects[i].sequence > last)
-            if "scan cleans to the head" in self.broken:
-                start = n
         head = Head((self.generation, n), position and position.name, None, base, start, increments, put(n, hot),
                     pending.copy)
         self.directory.publish(head)
@@ -291,9 +289,16 @@ class Job:
         self._newest = head.identity
         return head
 
+    def _new_base(self) -> int:
+        """Where the base begins that the pending checkpoint is the first to go by, 0 if it goes by an older one."""
+        if self.pending.is_base:
+            return self.pending.sequence
+        if self.pending.scan is None:
+            return 0
+        return self.pending.sequence if "scan cleans to the head" in self.broken else self.pending.scan.start
+
     def _finish(self, committed: bool, told: int) -> None:
-        n = self.pending.sequence
-        base = self.position.base_start if self.position else 0
+        n, base = self.pending.sequence, self._new_base()
         self.pending = None
         if not committed:
             self.last_committed = 0
