@@ -31,12 +31,13 @@ class Pending:
 class Scan:
     """A base being read in the background, without a cut of its own: live rows, key by key."""
     start: int  # the last cut when it began
-    left: list[list[int]]  # per shard
+    left: list[list[int]]  # per shard; a row made later is in an increment after the start
+    held: bool = False  # until scan_all
     rows: dict[int, Captured] = dataclasses.field(default_factory=dict)
 
     @property
     def done(self) -> bool:
-        return not any(self.left)
+        return not self.held and not any(self.left)
 
 
 class Job:
@@ -229,20 +230,29 @@ class Job:
 
     # ------------------------------------------------------------- bases in the background
 
-    def begin_scan(self) -> None:
+    def begin_scan(self, held: bool = False) -> None:
         if self.scan is None and self.position is not None:
-            self.scan = Scan(self.sequence - 1, [sorted(shard.entries) for shard in self.shards])
+            self.scan = Scan(self.sequence - 1, [sorted(shard.entries) for shard in self.shards], held)
 
     def scan_rows(self, shard: int, count: int) -> None:
         """Reads the next rows, as they are now."""
         if self.scan is None:
             return
-        left = self.scan.left[shard % len(self.shards)]
+        left, shard = self.scan.left[shard % len(self.shards)], self._shard(shard)
         for key in left[:count]:
-            row = self._shard(shard).rows.get(key)
+            row = shard.rows.get(key)
             if row is not None:
-                self.scan.rows[key] = Captured(row, self._shard(shard).entries[key].p)
+                entry = shard.entries[key]
+                p = self.decay.idle(entry.p, max(0, self.scan.start - entry.last_update))
+                self.scan.rows[key] = Captured(row, p)
         del left[:count]
+
+    def scan_all(self) -> None:
+        """Reads all rows there are at this moment."""
+        self.scan.held = False
+        self.scan.left = [list(shard.entries) for shard in self.shards]
+        for i, keys in enumerate(self.scan.left):
+            self.scan_rows(i, len(keys))
 
     # ------------------------------------------------------------- inside
 

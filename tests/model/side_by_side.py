@@ -9,7 +9,9 @@ A checkpoint is held after its cut, and again when its rows are drained, so that
 
 from __future__ import annotations
 
+import collections
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -20,8 +22,9 @@ from tests.model.checkpoints import Head, check_equal
 from tests.model.job import ALL, THRESHOLDS, Job
 from tests.model.shard import Decay
 from tests.support import faults, oracle
+from tests.support.checkpoint_dirs import check_clean
 from tfadaptcp import EngineOptions
-from tfadaptcp.checkpoint import commit
+from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.errors import AdaptCPError, CommitOutcomeUnknownError
 from tfadaptcp.attaching import ENGINE
@@ -43,7 +46,7 @@ class Dice:
 
     def __init__(self, decay: float):
         self.decay = decay
-        self.threshold, self.is_base = 0.0, False
+        self.threshold, self.is_base, self.snapshot_bases = 0.0, False, True
 
     def hot_threshold(self, stats: Any) -> float:
         return self.threshold
@@ -53,13 +56,15 @@ class Dice:
 
 
 class Hold:
-    """Holds the checkpoints of an engine: before they are drained, and before they are committed."""
+    """Holds the checkpoints of an engine: before they are drained, and before they are committed; and scans."""
 
     def __init__(self, engine: Any):
-        self._save, self._resolve = engine.save, engine.resolve
+        self._save, self._resolve, self._scan = engine.save, engine.resolve, engine.scan_base
         self.may_drain, self.may_commit, self.is_drained = threading.Event(), threading.Event(), threading.Event()
         self.deaf = False
-        engine.save, engine.resolve = self.save, self.resolve
+        self.may_scan = threading.Event()
+        self.give_up_scans = False
+        engine.save, engine.resolve, engine.scan_base = self.save, self.resolve, self.scan_base
 
     def save(self, *arguments: Any) -> Any:
         assert self.may_drain.wait(WAIT_SECONDS)
@@ -72,6 +77,13 @@ class Hold:
     def resolve(self, *arguments: Any, **keywords: Any) -> None:
         if not self.deaf:
             self._resolve(*arguments, **keywords)
+
+    def scan_base(self, *arguments: Any) -> Any:
+        assert self.may_scan.wait(WAIT_SECONDS)
+        self.may_scan.clear()
+        if self.give_up_scans:
+            raise AdaptCPError("given up")
+        return self._scan(*arguments)
 
     def let_go(self, held: bool) -> None:
         for event in (self.may_drain, self.may_commit):
@@ -95,6 +107,8 @@ class SideBySide:
         self._copies: dict[tuple[int, int], oracle.Copy] = {}
         self._copy: oracle.Copy | None = None  # of the pending checkpoint
         self._manager: Any = None
+        self._compared: set[int] = set()  # objects
+        self.seen: collections.Counter[str] = collections.Counter()  # what has happened, for who wants to know
         self._dense = 0
         self._make_manager(DECAYS[0], 3, 0)
 
@@ -107,11 +121,13 @@ class SideBySide:
         self.cut()
         self.commit()
         if self._thorough:
+            self._check_clean()
             for i in range(len(self._job.directory.heads)):
                 self.restore(i, 1 + i % 3)
 
     def close(self) -> None:
         self._hold.let_go(held=False)
+        self._end_scan()
         self._manager.close()
 
     # ------------------------------------------------------------- training
@@ -139,6 +155,7 @@ class SideBySide:
             variable.remove(_keys(first, count))
 
     def clear(self, tables: int) -> None:
+        self.seen["cleared" + (" while pending" if self._job.pending else "")] += 1
         self._job.clear(tables)
         for _, variable in self._tables(tables):
             variable.clear()
@@ -157,11 +174,12 @@ class SideBySide:
 
     # ------------------------------------------------------------- checkpoints
 
-    def cut(self, threshold: int = 5, is_base: bool = False, fault: int = 0, at: int = 0) -> None:
-        """`fault`: 0 for none, otherwise one that meets the preparations of the cut."""
+    def cut(self, threshold: int = 5, base: int = 0, fault: int = 0, at: int = 0) -> None:
+        """`base`: 1 a snapshot, 2 a scan. `fault`: 0 for none, otherwise one that meets the preparations of the cut."""
         if self._job.pending is not None:
             return
-        self._policy.threshold, self._policy.is_base = THRESHOLDS[threshold], bool(is_base)
+        self._policy.threshold = THRESHOLDS[threshold]
+        self._policy.is_base, self._policy.snapshot_bases = base != 0, base != 2
         blocking = self._manager._options.capture == "blocking"
         self._hold.let_go(held=not blocking)
         self._copy = oracle.take(self._model)
@@ -176,25 +194,34 @@ class SideBySide:
                 error = self._wait() or error
         assert fault or error is None, error
         again = self._published_again() if not blocking or info is None else []
+        if info is not None:
+            self._job.tell()
+        # While a base is being scanned, or waits for its head, no other is begun.
+        base = base if self._job.scan is None else 0
+        is_base = base == 1 or blocking and base == 2
+        must_be_base = self._job.position is None or self._job.was_cleared()
+        # A delta that has to be a base is begun anew.
+        twice = not is_base and self._job.position is not None and self._job.was_cleared()
         if not self._job.claimed and before is not None:
-            if info is not None:
-                self._job.tell()
-                # A delta that has to be a base is begun anew. Retention may have taken the head already.
-                twice = not is_base and self._job.position is not None and self._job.was_cleared()
+            if info is not None:  # retention may have taken the head already
                 expected = (info.generation, info.sequence - 1 - twice)
                 assert blocking or again == [expected], f"published again: {again}, expected {expected}"
                 again = [expected]
             for name in again:
+                self.seen["published again"] += 1
                 self._job.publish_again(name)
                 self._job.claimed = True
                 self._copies[name] = self._copies[before.name]
         else:
             assert not again, f"published again: {again}"
         if info is None:
+            self.seen["no cut"] += 1
             return
         self._job.claimed = True
         self._job.generation, n = info.generation, info.sequence
-        self._job.take_cut(n, self._policy.threshold, bool(is_base))
+        self._job.take_cut(n, self._policy.threshold, is_base)
+        if base == 2 and not is_base and not must_be_base:
+            self._job.begin_scan(held=True)
         if blocking:
             self._settle(error, faulty=bool(fault), told=ALL)
 
@@ -230,6 +257,11 @@ class SideBySide:
         assert plan or error is None, error
         self._settle(error, bool(plan), told)
 
+    def _count_captures(self) -> None:
+        stats = self._manager.stats()
+        for source in ("drain", "update", "lookup"):
+            self.seen[f"rows captured by {source}"] += stats[f"rows_by_{source}"]
+
     def _wait(self) -> BaseException | None:
         try:
             self._manager.wait()
@@ -244,13 +276,19 @@ class SideBySide:
         name = (self._job.generation, self._job.pending.sequence)
         manifests = {written.name_of(manifest.head): manifest for manifest in self._manifests()}
         job = self._job
+        told_nobody = ", nobody told" if told != ALL else ""
         if isinstance(error, CommitOutcomeUnknownError):
+            self.seen["outcome unknown, " + ("there" if name in manifests else "not there")] += 1
             job.unknown() if name in manifests else job.fail(late=True)
         elif name in manifests:
+            kind = "snapshot" if job.pending.is_base else "delta" if job.pending.scan is None else "scanned base"
+            self.seen[f"{kind} committed{told_nobody}"] += 1
+            self._count_captures()
             job.commit(told)
             if not faulty:
                 job.collect()
         else:
+            self.seen["failed" + told_nobody] += 1
             job.fail(told, late=True)
             assert error is not None, f"checkpoint {name} has disappeared"
         if name in manifests:
@@ -258,24 +296,53 @@ class SideBySide:
             self._compare_rows(self._head(name), manifests[name])
         if faulty:  # retention may have got stuck anywhere
             job.directory.heads = [head for head in job.directory.heads if head.name in manifests]
-        expected = [head.name for head in job.directory.heads]
-        assert list(manifests) == expected, f"there are heads {list(manifests)}, expected {expected}"
+        self._compare_heads(manifests.values())
+
+    def _compare_heads(self, manifests: Iterable[Any]) -> None:
+        found = [written.name_of(manifest.head) for manifest in manifests]
+        expected = [head.name for head in self._job.directory.heads]
+        assert found == expected, f"there are heads {found}, expected {expected}"
 
     def _compare_rows(self, head: Head, manifest: Any) -> None:
-        found = written.rows_of(self._store, self._directory, manifest, head.sequence)
-        objects = self._job.directory.objects
-        expected = {"differential": objects[head.differential].rows}
-        levels = {("base", objects[head.base].sequence)} if objects[head.base].rows else set()
-        levels |= {("increment", objects[i].sequence) for i in head.increments if objects[i].rows}
-        levels |= {("differential", head.sequence)} if expected["differential"] else set()
-        if head.base_start == head.sequence:
-            expected["base"] = objects[head.base].rows
-        else:
-            expected["increment"] = objects[head.increments[-1]].rows
-        for kind in expected:
-            check_equal(found.get(kind, {}), expected[kind], f"{kind} of checkpoint {head.name}")
-        assert written.levels_of(manifest) == levels, f"the objects of checkpoint {head.name}"
+        """The objects of a head are those they should be, and what is in those that are new."""
+        levels = set()
+        for kind, items in (("base", [head.base]), ("increment", head.increments), ("differential", [head.differential])):
+            for item in items:
+                rows, sequence = self._job.directory.objects[item].rows, self._job.directory.objects[item].sequence
+                levels |= {(kind, sequence)} if rows else set()
+                if item not in self._compared:
+                    self._compared.add(item)
+                    check_equal(written.rows_of(self._store, self._directory, manifest, kind, sequence), rows,
+                                f"checkpoint {head.name}, {kind} {sequence}")
+        found = written.levels_of(manifest)
+        assert found == levels, f"checkpoint {head.name} has {sorted(found)}, expected {sorted(levels)}"
         assert manifest.base_sequence == head.base_start
+
+    # ------------------------------------------------------------- bases in the background
+
+    def scan(self, fault: int, at: int) -> None:
+        """The scan that was begun reads all rows, now. `fault`: 0 for none."""
+        if self._job.scan is None or self._job.scan.done:
+            return
+        with faults.plan(FAULTS[fault - 1].format(at + 1) if fault else ""):
+            self._hold.may_scan.set()
+            self._manager._scan._thread.join(WAIT_SECONDS)
+        if self._manager._scan.is_ready:
+            self._job.scan_all()
+        else:
+            assert fault
+            self.seen["scan failed"] += 1
+            self._job.scan = None
+
+    def _end_scan(self) -> None:
+        scan = self._manager._scan
+        if scan is not None and scan._thread.is_alive():
+            self._hold.give_up_scans = True
+            self._hold.may_scan.set()
+            scan._thread.join(WAIT_SECONDS)
+            self._hold.give_up_scans = False
+        self._hold.may_scan.clear()
+        self._job.scan = None
 
     # ------------------------------------------------------------- restores and managers
 
@@ -288,6 +355,7 @@ class SideBySide:
             except tfadaptcp.CheckpointNotFoundError:
                 return
             raise AssertionError("restored what is not there")
+        self._end_scan()
         self._model = self._models[shards]
         head = heads[-1 - which % len(heads)]
         manifest, = [item for item in self._manifests() if written.name_of(item.head) == head.name]
@@ -296,6 +364,8 @@ class SideBySide:
         engine = getattr(self._model, ENGINE)
         oracle.check(self._copies[head.name], self._model, f"{head.name} into {shards} shards", shards=False)
         oracle.check_placement(self._model)
+        self.seen[f"restored, {'newest' if which % len(heads) == 0 else 'older'}, "
+                  f"{'same' if shards == len(self._job.shards) else 'other'} shards"] += 1
         self._job.decay = Decay(engine.decay)
         self._job.restore(which, shards, engine.last_sequence + 1)
         self._make_manager(engine.decay, self._job.directory.keep, self._options)
@@ -307,6 +377,7 @@ class SideBySide:
 
     def _make_manager(self, decay: float, keep: int, options: int) -> None:
         if self._manager is not None:
+            self._end_scan()
             self._manager.close()
         before = getattr(self._model, ENGINE, None)
         self._policy, self._options = Dice(decay), options
@@ -316,12 +387,22 @@ class SideBySide:
         job = self._job
         job.directory.keep, job.claimed, job.last_committed = keep, False, 0
         if engine is not before:
+            self.seen["trackers made anew"] += 1
             job.attach(decay, sequence=1)
         self._hold = getattr(engine, "hold", None)
         if self._hold is None:
             engine.hold = self._hold = Hold(engine)
 
     # ------------------------------------------------------------- inside
+
+    def _check_clean(self) -> None:
+        """Nothing is left over, once data of manifests that one pass deletes has gone with the next."""
+        manager = self._manager
+        retention.collect(self._store, self._directory, manager._claim, self._job.directory.keep, manager._unknown)
+        self._job.collect()
+        self._compare_heads(self._manifests())
+        if not manager._unknown:
+            check_clean(self._store, self._directory)
 
     def _tables(self, mask: int) -> list[tuple[str, Any]]:
         return [item for i, item in enumerate(oracle.tables_of(self._model)) if mask >> i & 1]

@@ -8,19 +8,16 @@ from tfadaptcp.checkpoint.layout import HeadName
 from tfadaptcp.checkpoint.manifest import ROW_KINDS, Manifest
 from tfadaptcp.checkpoint.store import Store, join
 
-Written = dict[str, dict[int, Captured]]  # by kind
 
-
-def rows_of(store: Store, directory: str, manifest: Manifest, sequence: int) -> Written:
-    """Returns the rows that the cut `sequence` wrote into objects of a head. Every row is there once."""
-    found: Written = {}
+def rows_of(store: Store, directory: str, manifest: Manifest, kind: str, sequence: int) -> dict[int, Captured]:
+    """Returns the rows of one kind that the cut `sequence` wrote into objects of a head. Every row is there once."""
+    rows: dict[int, Captured] = {}
     for ref in manifest.objects:
-        if ref.sequence != sequence or ref.kind not in ROW_KINDS:
+        if (ref.kind, ref.sequence) != (kind, sequence):
             continue
         data = store.read(join(directory, ref.path))
         assert len(data) == ref.bytes
         segment = segments.read_segment(data, ref.path, ref.crc32c)
-        rows = found.setdefault(ref.kind, {})
         for block in segment.row_blocks:
             values = [iter(column) for column in block.values]
             for i, key in enumerate(block.keys.tolist()):
@@ -28,7 +25,7 @@ def rows_of(store: Store, directory: str, manifest: Manifest, sequence: int) -> 
                             for column, present in zip(values, block.present))
                 assert key not in rows, f"{ref.path}: key {key} is in two rows"
                 rows[key] = Captured(row if any(item is not None for item in row) else None, block.p[i])
-    return found
+    return rows
 
 
 def levels_of(manifest: Manifest) -> set[tuple[str, int]]:
