@@ -48,6 +48,7 @@ def violation(steps: Steps, broken: tuple[str, ...] = ()) -> str:
     return ""
 
 
+@pytest.mark.timeout(300 + SEQUENCES // 50)
 def test_no_sequence_violates_the_oracle():
     dice = random.Random(1)
     for _ in range(SEQUENCES):
