@@ -234,13 +234,10 @@ class Engine:
         """Runs an op whose only input is the session, with a JSON reply, on a host."""
         return json.loads(self._text(host, op, self.session))
 
-    def read_dense(self, host: Host, objects: List[Dict[str, Any]],
-                   specs: List[manifest.DenseSpec]) -> List[tf.Tensor]:
-        """Reads dense tensors, whole, out of the objects, on a host."""
-        request = json.dumps({"objects": objects, "names": [spec.name for spec in specs],
-                              "shapes": [spec.shape for spec in specs]})
+    def read_dense(self, host: Host, request: Dict[str, Any], dtypes: List[tf.DType]) -> List[tf.Tensor]:
+        """Reads dense tensors, whole, out of objects, on a host."""
         with _on(host):
-            return self._ops.adaptcp_read_dense(request, Tdense=[tf.as_dtype(spec.dtype) for spec in specs])
+            return self._ops.adaptcp_read_dense(json.dumps(request), Tdense=dtypes)
 
     def list_rows(self, tables: List[str]) -> None:
         """Lists the rows of tables that their trackers don't know, as unsaved. Costs an export of each."""

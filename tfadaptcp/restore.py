@@ -215,15 +215,16 @@ def _check_rows(expected: Dict[str, int], sizes: Dict[str, int]) -> None:
 def _restore_dense(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
     """Returns the bytes read."""
     refs = [ref for ref in head.objects if ref.kind == "dense"]
-    requests = [objects.request(directory, ref) for ref in refs]
+    request = {"objects": [objects.request(directory, ref) for ref in refs], "specs": objects.specs(head)}
     theirs = {spec.name: spec for spec in head.dense}
 
     def restore_on(host: Host) -> None:
         wanted = [item for item in host.dense if item.name in plan.dense]
         if not wanted:
             return
-        specs = [theirs[name] for name in sorted({plan.dense[item.name] for item in wanted})]
-        whole = dict(zip((spec.name for spec in specs), engine.read_dense(host, requests, specs)))
+        names = sorted({plan.dense[item.name] for item in wanted})
+        dtypes = [tf.as_dtype(theirs[name].dtype) for name in names]
+        whole = dict(zip(names, engine.read_dense(host, {**request, "names": names}, dtypes)))
         for item in wanted:
             with tf.device(host.device):
                 value = tf.cast(whole[plan.dense[item.name]], item.variable.dtype.base_dtype)

@@ -17,9 +17,9 @@ namespace {
 
 namespace tf = tensorflow;
 
-// request: {objects: [...], names: [...], shapes: [[...]]}: the tensors, whole,
-// in that order, of the shapes that the manifest says: a file's own word is not
-// taken for how much memory to allocate.
+// request: {objects: [...], specs, names: [...]}: the tensors, whole, in that
+// order. A file's own word is not taken for how much memory to allocate: `specs`
+// has the shapes of the manifest, see OpenedSegment.
 class ReadDenseOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
@@ -30,34 +30,26 @@ class ReadDenseOp : public AsyncRequestOp {
     for (const Json& name : request.value("names", Json::array())) {
       index.emplace(name.get<std::string>(), static_cast<int>(index.size()));
     }
-    const auto shapes =
-        request.value("shapes", std::vector<std::vector<uint64_t>>());
-    if (static_cast<int>(index.size()) != ctx->num_outputs() ||
-        shapes.size() != index.size()) {
+    const Json& specs = request.at("specs");
+    if (static_cast<int>(index.size()) != ctx->num_outputs()) {
       return Status::InvalidArgument(
           "asked for " + std::to_string(ctx->num_outputs()) +
           " tensors by " + std::to_string(index.size()) + " names");
     }
-    std::vector<tf::Tensor*> outputs(index.size(), nullptr);
-    std::vector<int64_t> missing(index.size(), 0);
+    std::vector<Output> outputs(index.size());
     for (const Json& object : request.value("objects", Json::array())) {
       std::unique_ptr<OpenedSegment> segment;
-      ADAPTCP_RETURN_IF_ERROR(OpenedSegment::Open(object, Json(), &segment));
+      ADAPTCP_RETURN_IF_ERROR(OpenedSegment::Open(object, specs, &segment));
       for (const auto& block : segment->blocks()) {
         if (block->type != RecordType::kDense) continue;
         const auto found = index.find(block->dense.slice.name);
         if (found == index.end()) continue;
-        if (block->dense.slice.shape != shapes[found->second]) {
-          return Status::DataLoss(object.value("path", "") +
-                                  ": dense tensor " + found->first +
-                                  " is of another shape than the manifest says");
-        }
         ADAPTCP_RETURN_IF_ERROR(Place(ctx, found->second, block->dense,
-                                      &outputs, &missing));
+                                      &outputs[found->second]));
       }
     }
     for (const auto& [name, i] : index) {
-      if (outputs[i] == nullptr || missing[i] != 0) {
+      if (outputs[i].tensor == nullptr || outputs[i].missing != 0) {
         return Status::DataLoss("dense tensor " + name +
                                 " is not whole in the checkpoint");
       }
@@ -66,11 +58,15 @@ class ReadDenseOp : public AsyncRequestOp {
   }
 
  private:
+  struct Output {
+    tf::Tensor* tensor = nullptr;
+    std::vector<bool> there;  // by element
+    uint64_t missing = 0;
+  };
+
   // Copies a slice into its place in output i, allocated at its first slice.
   static Status Place(tf::OpKernelContext* ctx, int i,
-                      const DenseBlockView& block,
-                      std::vector<tf::Tensor*>* outputs,
-                      std::vector<int64_t>* missing) {
+                      const DenseBlockView& block, Output* whole) {
     const DenseSlice& slice = block.slice;
     const auto dtype = static_cast<tf::DataType>(static_cast<int>(slice.dtype));
     tf::TensorShape shape;
@@ -84,12 +80,13 @@ class ReadDenseOp : public AsyncRequestOp {
           DTypeName(slice.dtype) + ", expected " +
           tf::DataTypeString(ctx->expected_output_dtype(i)));
     }
-    tf::Tensor*& output = (*outputs)[i];
-    if (output == nullptr) {
-      ADAPTCP_RETURN_IF_ERROR(FromTensorFlow(ctx->allocate_output(i, shape, &output)));
-      (*missing)[i] = output->NumElements();
+    if (whole->tensor == nullptr) {
+      ADAPTCP_RETURN_IF_ERROR(
+          FromTensorFlow(ctx->allocate_output(i, shape, &whole->tensor)));
+      whole->missing = whole->tensor->NumElements();
+      whole->there.resize(whole->missing);
     }
-    (*missing)[i] -= slice.elements();
+    tf::Tensor* const output = whole->tensor;
     // Rows along the last dimension are contiguous in both.
     const size_t dims = slice.shape.size();
     const uint64_t row = dims == 0 ? 1 : slice.slice_shape[dims - 1];
@@ -100,6 +97,14 @@ class ReadDenseOp : public AsyncRequestOp {
       for (size_t d = 0; d < dims; ++d) {
         to = to * slice.shape[d] + slice.offset[d] + at[d];
       }
+      for (uint64_t e = 0; e < row; ++e) {
+        if (whole->there[to + e]) {
+          return Status::DataLoss("slices of dense tensor " + slice.name +
+                                  " overlap");
+        }
+        whole->there[to + e] = true;
+      }
+      whole->missing -= row;
       if (slice.dtype == DType::kString) {
         for (uint64_t e = 0; e < row; ++e) {
           const std::string_view text = block.strings[done + e];

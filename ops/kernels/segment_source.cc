@@ -19,22 +19,32 @@ Json SpecOf(const GroupSpec& group) {
           {"tables", std::move(tables)}};
 }
 
+Status CheckSpec(const std::string& what, const Json& received,
+                 const Json& specs, const std::string& name) {
+  const auto expected = specs.find(name);
+  if (expected != specs.end() && *expected == received) return Status::Ok();
+  return Status::DataLoss(
+      what + ": Received: " + received.dump() + ". Expected: " +
+      (expected == specs.end() ? "nothing of that name" : expected->dump()) +
+      ", as in the manifest");
+}
+
 // What a file says of its rows decides how much memory they take.
 Status CheckSpecs(const std::string& path, const Json& specs,
                   const std::vector<GroupSpec>& groups) {
-  if (specs.is_null()) return Status::Ok();
   for (const GroupSpec& group : groups) {
-    const auto found = specs.find(group.name);
-    const Json spec = SpecOf(group);
-    if (found == specs.end() || *found != spec) {
-      return Status::DataLoss(
-          path + ": group " + group.name + ": Received: " + spec.dump() +
-          ". Expected: " +
-          (found == specs.end() ? "no such group" : found->dump()) +
-          ", as in the manifest");
-    }
+    ADAPTCP_RETURN_IF_ERROR(CheckSpec(path + ": group " + group.name,
+                                      SpecOf(group), specs.at("groups"),
+                                      group.name));
   }
   return Status::Ok();
+}
+
+Status CheckDense(const std::string& path, const Json& specs,
+                  const DenseSlice& slice) {
+  return CheckSpec(path + ": dense variable " + slice.name,
+                   {{"dtype", DTypeName(slice.dtype)}, {"shape", slice.shape}},
+                   specs.at("dense"), slice.name);
 }
 
 }  // namespace
@@ -52,12 +62,16 @@ Status OpenedSegment::Open(const Json& object, const Json& specs,
       SegmentReader::Open(std::move(source), expected, &reader));
   auto opened = std::make_unique<OpenedSegment>();
   opened->header_ = reader->header();
-  ADAPTCP_RETURN_IF_ERROR(
-      CheckSpecs(path, specs, opened->header_.groups));
+  if (!specs.is_null()) {
+    ADAPTCP_RETURN_IF_ERROR(CheckSpecs(path, specs, opened->header_.groups));
+  }
   for (;;) {
     auto block = std::make_unique<SegmentBlock>();
     ADAPTCP_RETURN_IF_ERROR(reader->Next(block.get()));
     if (block->type == RecordType::kFooter) break;
+    if (block->type == RecordType::kDense && !specs.is_null()) {
+      ADAPTCP_RETURN_IF_ERROR(CheckDense(path, specs, block->dense.slice));
+    }
     opened->blocks_.push_back(std::move(block));
   }
   const std::string kind = object.value("kind", "");

@@ -17,9 +17,9 @@ namespace adaptcp {
 class OpenedSegment {
  public:
   // object: {path, bytes, crc32c, kind, rows: {group: n}} as in the manifest,
-  // with which the file must agree; so must its groups with specs, {group:
-  // {key_dtype, tables: [{name, dtype, dim}]}}, unless that is null. Blocks as
-  // the store does. DataLoss naming file and offset if it does not, NotFound if
+  // with which the file must agree; so must what it holds with specs, {groups:
+  // {group: {key_dtype, tables: [{name, dtype, dim}]}}, dense: {variable: {dtype,
+  // shape}}}, unless that is null. Blocks as the store does. DataLoss naming file and offset if it does not, NotFound if
   // it is not there.
   static Status Open(const Json& object, const Json& specs,
                      std::unique_ptr<OpenedSegment>* out);

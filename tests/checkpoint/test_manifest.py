@@ -59,7 +59,10 @@ plain = st.dictionaries(names, st.none() | st.booleans() | st.integers(-2**63, 2
                         | st.floats(allow_nan=False, allow_infinity=False) | names | st.lists(names, max_size=2))
 
 
-@given(policy=plain, scalars=plain, stats=plain, step=st.integers(0, 2**63 - 1))
+numbers = st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False, allow_infinity=False), max_size=3)
+
+
+@given(policy=plain, scalars=numbers, stats=plain, step=st.integers(0, 2**63 - 1))
 @settings(max_examples=60, deadline=None)
 def test_round_trip_of_what_the_user_may_put_in(policy, scalars, stats, step):
     original = manifest(policy=policy, scalars=scalars, stats=stats, step=step)

@@ -9,6 +9,8 @@ from tfadaptcp.policies.base import PolicyStats
 # Where a manifest keeps what the objects of a head no longer show: the differentials of older heads are not among them.
 _KEY = "chain"
 _MIXED = "mixed_shards"
+_KEPT = ("checkpoints_since_base", "last_period", "bytes_written_since_base", "bytes_last_checkpoint",
+         "bytes_restore_since_base")
 
 
 def next_objects(parent: Optional[Manifest], is_base: bool, written: Iterable[ObjectRef],
@@ -46,7 +48,7 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
                        bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
-                       **{name: value for name, value in head.stats.get(_KEY, {}).items() if name != _MIXED})
+                       **{name: value for name, value in head.stats.get(_KEY, {}).items() if name in _KEPT})
 
 
 def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int,

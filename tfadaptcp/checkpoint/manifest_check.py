@@ -104,6 +104,7 @@ def _check(m: Manifest) -> None:
     _require(m.base_sequence <= ceiling, "base_sequence", m.base_sequence, f"at most {ceiling}")
     _check_specs(m)
     _check_objects(m, ceiling)
+    _check_values(m)
 
 
 def _check_specs(m: Manifest) -> None:
@@ -163,6 +164,19 @@ def _check_objects(m: Manifest, ceiling: int) -> None:
     sums = _without_zeros(sum_rows(m.objects))
     _require(set(m.rows) <= set(ROW_KINDS), "kinds of rows", sorted(m.rows), f"among {ROW_KINDS}")
     _require(_without_zeros(m.rows) == sums, "rows", m.rows, f"the sums over the objects, {sums}")
+
+
+def _check_values(m: Manifest) -> None:
+    """What readers take out of the free-form fields; further members are for those who know them."""
+    for name, kind in (("name", str), ("threshold", (int, float)), ("decay", (int, float))):
+        value = m.policy.get(name, kind() if kind is str else 0)
+        _require(isinstance(value, kind) and not isinstance(value, bool), f"policy.{name}", value, "a plain value")
+    _require(0 <= m.policy.get("decay", 0) < 1, "policy.decay", m.policy.get("decay"), "from 0 to below 1")
+    _require(all(type(value) in (int, float) for value in m.scalars.values()), "scalars", m.scalars, "numbers")
+    entry = m.stats.get("chain", {})
+    _require(isinstance(entry, dict), "stats.chain", entry, "an object")
+    _require(all(value is None or type(value) in (bool, int, float) and value >= 0 for value in entry.values()),
+             "stats.chain", entry, "numbers, none negative")
 
 
 def _without_zeros(rows: Dict[str, Dict[str, int]]) -> Dict[str, Dict[str, int]]:

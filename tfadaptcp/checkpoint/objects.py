@@ -33,5 +33,7 @@ def request(directory: str, ref: ObjectRef) -> Dict[str, Any]:
 
 def specs(head: Manifest) -> Dict[str, Any]:
     """What the objects of a head may hold."""
-    return {group.name: {"key_dtype": group.key_dtype, "tables": [dataclasses.asdict(table) for table in group.tables]}
-            for group in head.groups}
+    return {"groups": {group.name: {"key_dtype": group.key_dtype,
+                                    "tables": [dataclasses.asdict(table) for table in group.tables]}
+                       for group in head.groups},
+            "dense": {spec.name: {"dtype": spec.dtype, "shape": list(spec.shape)} for spec in head.dense}}
