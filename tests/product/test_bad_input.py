@@ -271,3 +271,12 @@ def test_save_after_close_and_wrong_arguments(tmp_path):
     manager.close()
     assert len(manager.checkpoints) == 1, "the pending one was finished"
     refused(model, RuntimeError, "closed", manager.save)
+
+
+def test_two_tables_of_one_name(tmp_path):
+    """(tensorflow#19528)"""
+    model = oracle.build("adam", tables=2)
+    oracle.layer_of(model, 1).params.name = oracle.layer_of(model, 0).params.name
+    with pytest.raises(tfadaptcp.CheckpointMismatchError, match="Two embedding variables.*'emb0-parameter'"):
+        tfadaptcp.CheckpointManager(model, tmp_path)
+    assert not listing(tmp_path)

@@ -68,20 +68,53 @@ def test_two_shards_in_one_process(policy, tmp_path):
     oracle.check(copies[head.name], fresh)
 
 
-def test_one_two_and_three_shards_into_each_other(tmp_path):
-    for written in (1, 2, 3):
-        directory = tmp_path / str(written)
-        copies = make_checkpoints(build(written), directory)
-        for read in (1, 2, 3):
-            if read == written:
-                continue
-            model = build(read, seed=77)
-            rows.write(model, [1, 2, 5000])  # must go
-            for name in copies:
-                report = model.load_adaptcp(directory, name)
-                oracle.check(copies[name], model, f"{written} to {read}: {name}", shards=False)
+def test_one_two_three_and_five_shards_into_each_other(tmp_path):
+    """(recommenders-addons#65, #290)"""
+    counts = (1, 2, 3, 5)
+    written = {}
+    for count in counts:
+        written[count] = make_checkpoints(build(count, tables=1), tmp_path / str(count))
+    for read in counts:
+        model = build(read, tables=1, seed=77)
+        rows.write(model, [1, 2, 5000])  # must go
+        for count in counts:
+            # Of all kinds of heads where few shards make that cheap.
+            for name in list(written[count])[(-1 if read + count > 4 else 0):]:
+                report = model.load_adaptcp(tmp_path / str(count), name)
+                oracle.check(written[count][name], model, f"{count} to {read}: {name}", shards=False)
                 oracle.check_placement(model)
-                assert report.rows == copies[name].rows()
+                assert report.rows == written[count][name].rows()
+
+
+def test_each_object_is_read_once_and_sent_block_by_block(tmp_path, monkeypatch):
+    """(Paddle#11410)"""
+    from tfadaptcp.engine import Engine
+    model = build(2, tables=1)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, LONG_CHAIN, engine=tfadaptcp.EngineOptions(block_bytes=500))
+    for i in range(3):
+        rows.write(model, range(20 * i, 20 * i + 50))
+        manager.save()
+        manager.wait()
+    head = commit.load(Store(), str(tmp_path), manager.latest_checkpoint)
+    call = Engine.call
+    opened, blocks = [], []
+
+    def counted(self, host, op, request, *inputs):
+        reply = call(self, host, op, request, *inputs)
+        if "object" in request:
+            opened.append(request["object"]["path"])
+            blocks.append(sum(reply["blocks"].values()))
+        for level in request.get("levels", []):
+            opened.extend(item["path"] for item in level["objects"])
+        return reply
+
+    monkeypatch.setattr(Engine, "call", counted)
+    objects = sorted(f"{tmp_path}/{ref.path}" for ref in head.objects if ref.kind != "dense")
+    for shards in (2, 3):
+        build(shards, tables=1).load_adaptcp(tmp_path)
+        assert sorted(opened) == objects, f"into {shards} shards"
+        opened.clear()
+    assert sum(blocks) > 2 * len(objects), "in bounded batches"
 
 
 def test_the_chain_goes_on_in_another_number_of_shards(tmp_path):

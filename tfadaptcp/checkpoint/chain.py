@@ -80,7 +80,7 @@ def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[Obj
 
 def last_bytes(head: Manifest) -> Tuple[int, int]:
     """Returns the bytes of rows that a head wrote, and the bytes that a restore of it reads."""
-    return head.stats[_KEY]["bytes_last_checkpoint"], head.bytes
+    return head.stats.get(_KEY, {}).get("bytes_last_checkpoint", 0), head.bytes
 
 
 def _rows(head: Manifest, kind: str) -> int:
