@@ -4,8 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfadaptcp import draining
-from tfadaptcp.embeddings import discovery
+from tfadaptcp.embeddings import discovery, optimizers
 from tfadaptcp.engine import Engine
 from tfadaptcp.errors import UnbuiltModelError
 
@@ -22,7 +21,7 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
         optimizer: None: the model's. False: none, weights only.
 
     Raises:
-        ValueError: trainable tables and no optimizer, or one that compiles under parameter servers.
+        ValueError: trainable tables and no optimizer; see also `optimizers.check`.
         UnbuiltModelError, UntrackableTableError, CheckpointMismatchError: see `Engine`.
     """
     require_built(model)
@@ -35,10 +34,8 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
                 "optimizer=False to checkpoint the weights only.")
     if optimizer is False:
         optimizer = None
-    if getattr(optimizer, "jit_compile", False) and draining.uses_parameter_servers(model):
-        raise ValueError(
-            "XLA can't compile updates of TFRA's tables under ParameterServerStrategy. Received: an optimizer with "
-            "jit_compile=True. Expected: jit_compile=False.")
+    if optimizer is not None:
+        optimizers.check(model, optimizer)
     current = getattr(model, ENGINE, None)
     if current is not None and current.decay == decay and current.tracks(model, optimizer):
         return current

@@ -7,13 +7,19 @@ from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import policies
+from tfadaptcp import draining, policies, termination
+from tfadaptcp.attaching import DECAY
+from tfadaptcp.checkpoint.store import normalize
 from tfadaptcp.embeddings import lazy_build
 from tfadaptcp.errors import AdaptCPError, CheckpointNotFoundError, FencedError
 from tfadaptcp.manager import ON_PENDING, CheckpointManager
 from tfadaptcp.options import EngineOptions
+from tfadaptcp.scalars import ScalarWriter
 
 _log = logging.getLogger("tfadaptcp")
+
+# The callbacks of each `fit` that runs, by its History: a new one with each, also after one that raised.
+_together: "weakref.WeakKeyDictionary[Any, weakref.WeakSet]" = weakref.WeakKeyDictionary()
 
 _ON_FAILURE = ("continue", "stop")
 
@@ -41,6 +47,15 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         on_failure: when a checkpoint has failed: "continue" with a warning, or "stop" training by raising its error at
             the next end of a batch. A coordinator that has been superseded always stops.
         save_at_end: at the end of `fit`, save what is newer than the last checkpoint, and wait until it is durable.
+        log_dir: for TensorBoard, as of `tf.keras.callbacks.TensorBoard`: the `stats()` of the manager after each checkpoint
+            are written to `<log_dir>/adaptcp`, under the same names. None: nothing is written.
+
+    While `fit` runs in the main thread, a SIGTERM waits until the pending checkpoint is durable, at most
+    `timeout_seconds`; then the handler that was there before is called, or the process ends. The handler is put back at
+    the end of `fit`; after a `fit` that raised, at the end of the next one.
+
+    Several of these callbacks may be in one `fit`, with a directory each, policies of the same decay, and every
+    checkpoint complete, as what the trackers call saved is in one directory at a time.
 
     Attributes:
         manager: the `CheckpointManager`; None until training begins.
@@ -54,7 +69,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
                  policy: Union[str, policies.Policy] = "adaptive", *, buffer_dir: Optional[str] = None,
                  max_to_keep: int = 3, restore: bool = False, quantization: Any = None,
                  engine: EngineOptions = EngineOptions(), on_pending: str = "skip", on_failure: str = "continue",
-                 save_at_end: bool = True):
+                 save_at_end: bool = True, log_dir: Optional[Union[str, os.PathLike]] = None):
         super().__init__()
         if save_freq != "epoch" and (isinstance(save_freq, bool) or not isinstance(save_freq, int) or save_freq < 1):
             raise ValueError(f"save_freq: Received: {save_freq!r}. Expected: batches, at least 1, or 'epoch'")
@@ -71,6 +86,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._on_pending = on_pending
         self._on_failure = on_failure
         self._save_at_end = save_at_end
+        self._scalars = None if log_dir is None else ScalarWriter(log_dir)
         self.manager: Optional[CheckpointManager] = None
         self.report = None
         self._restored = lambda: None  # the model that was restored, or found no checkpoint: not again
@@ -80,9 +96,13 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._since_due = 0  # batches since a checkpoint was last due
         self._stopped = False  # whether training was told to stop by the last batch
         self._unsaved = False  # whether batches came after the last checkpoint
+        self._saved_step: Optional[int] = None  # that of the last checkpoint
+        self._ran_before = 0  # steps that this fit ran before the current epoch
 
     def on_train_begin(self, logs=None):
+        self._refuse_others()
         self._since_due = 0
+        self._ran_before = 0
         if self.manager is not None and not self.manager.serves(self.model):
             self.manager.close()
             self.manager = None
@@ -101,6 +121,26 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             except CheckpointNotFoundError:
                 _log.info("No checkpoint in %s: starting fresh.", self._manager_args["directory"])
             self._restored = weakref.ref(self.model)
+        termination.watch(self.manager, self._manager_args["engine"].timeout_seconds)
+
+    def _refuse_others(self):
+        """Raises if another callback of this fit can't be there beside this one."""
+        history = getattr(self.model, "history", None)
+        if history is None:
+            return
+        others = _together.setdefault(history, weakref.WeakSet())
+        others.add(self)
+        for other in others - {self}:
+            mine, theirs = ({**item._manager_args} for item in (self, other))
+            if normalize(mine["directory"]) == normalize(theirs["directory"]):
+                raise ValueError(
+                    "Two AdaptCPCallbacks of one fit would take their directory from one another. Received: twice "
+                    f"{mine['directory']!r}. Expected: a directory each")
+            decays = [getattr(args["policy"], "decay", DECAY) for args in (mine, theirs)]
+            if decays[0] != decays[1]:
+                raise ValueError(
+                    "AdaptCPCallbacks of one fit share the trackers of its tables, and their update indicators. "
+                    f"Received: policies that decay by {decays[0]} and {decays[1]}. Expected: the same decay")
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
@@ -113,14 +153,20 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._unsaved = True
         self._stopped = self.model.stop_training
         self._surface(self.manager.poll())
+        if self._scalars is not None:
+            self._scalars.write(self.manager.stats())
         if self._save_freq != "epoch" and self._since_due >= self._save_freq:
             self._since_due %= self._save_freq
             self._save(self._on_pending)
 
     def on_epoch_end(self, epoch, logs=None):
+        # The data may have ended before the epoch, and in the middle of an execution of several steps.
+        ran = int(self.model._train_counter.numpy())
+        self._unsaved |= ran - self._ran_before != self._batch
+        self._batch, self._ran_before = ran - self._ran_before, ran
         steps = (self.params or {}).get("steps")
         # Keras ends an epoch that was stopped in the middle as it ends any other.
-        if not (self.model.stop_training and self._batch < steps if steps else self._stopped):
+        if self._batch >= steps if steps else not self._stopped:
             self._epoch, self._batch = epoch + 1, 0
         if self._save_freq == "epoch":
             self._save(self._on_pending)
@@ -130,9 +176,19 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             self._call_off()
         if self.manager is None:
             return
+        try:
+            self._finish()
+        finally:
+            termination.unwatch(self.manager)
+            if self._scalars is not None:
+                self._scalars.write(self.manager.stats())
+                self._scalars.close()
+
+    def _finish(self):
         # If the newest one fails, what it was to hold is newer than the last checkpoint: one more attempt.
         for _ in range(2):
-            if self._save_at_end and self._unsaved:
+            # A step that finds no data any more is counted by the optimizer, though by nobody else.
+            if self._save_at_end and (self._unsaved or self._saved_step not in (None, self._step())):
                 self._save("wait")
             try:
                 self.manager.wait()
@@ -141,7 +197,12 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
                 self._surface(error)
                 self._unsaved = True
 
+    def _step(self) -> int:
+        return int(self.model.optimizer.iterations.numpy())
+
     def _save(self, on_pending):
+        if termination.is_terminating():
+            return
         epoch, batch = self._epoch, self._batch
         if batch and batch == (self.params or {}).get("steps"):
             epoch, batch = epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
@@ -151,7 +212,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             self._surface(error)
             return
         if info is not None:
-            self._unsaved = False
+            self._saved_step = info.step
+            # What was in flight at a cut that didn't wait is newer.
+            self._unsaved = info.consistency == "row" and draining.has_coordinator(self.model)
 
     def _surface(self, error: Optional[BaseException]) -> None:
         if error is None:

@@ -73,7 +73,7 @@ class Engine:
         self.groups = discovery.find_groups(model, optimizer)
         variables = discovery.find_dense(model, optimizer)
         unsupported.check_dense(variables, format_types.DTYPES.values())
-        self.dense = dense.slices(variables, optimizer)
+        self.dense = dense.slices(variables, optimizer, model)
         self.session = layout.new_run()
         self.decay = decay
         # The highest sequence a cut of these trackers has used, or a restore put there.

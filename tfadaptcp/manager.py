@@ -2,15 +2,17 @@
 
 import atexit
 import dataclasses
+import functools
 import logging
 import os
 import threading
 import time
+import weakref
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import draining, policies
+from tfadaptcp import draining, measurements, policies
 from tfadaptcp.attaching import DECAY, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout, retention
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, republish, sum_rows, utc_now
@@ -107,7 +109,9 @@ class CheckpointManager:
         self._step_of_last_cut = 0
         self._last_interval: Optional[int] = None  # in steps
         self._closed = False
-        atexit.register(self.close)
+        # Weakly, so that a model isn't kept until then by a manager that nobody closed.
+        self._at_exit = functools.partial(_close_at_exit, weakref.ref(self), os.getpid())
+        atexit.register(self._at_exit)
 
     # ------------------------------------------------------------- saving
 
@@ -228,9 +232,21 @@ class CheckpointManager:
         return self._engine
 
     def stats(self) -> Dict[str, Any]:
-        """Counters ("saves", "committed", "bases", "skipped", "failed") and measurements of the last checkpoint.
+        """Counters, and measurements of the checkpoint that was written last. Any thread.
 
-        Seconds and bytes; rows are {kind: {group: rows}}. Any thread.
+        Counters: "saves" that were asked for, of which some were "skipped", some "committed", some "failed". "pending":
+        whether one is being written.
+
+        Of the last checkpoint, sums over the parameter servers if nothing else is said:
+          * "step"; "threshold": the update probability above which a row was hot; "hot_rows", "cold_rows" written,
+            "rows" {kind: {group: rows}} and "bytes" {kind: bytes}.
+          * Who captured the rows: "rows_by_drain" in the background, "rows_by_update" an update that came first;
+            "updates_delayed" waited, "update_wait_seconds" altogether, because the memory for captured rows was full.
+            "capture_peak_bytes": the most that was captured and not written yet.
+          * Seconds: "drain_wait_seconds" for scheduled steps before the cut, "cut_seconds" for the cut, which training
+            waits for; of the slowest parameter server "drain_seconds" until every row was captured and
+            "upload_seconds" from then until all was durable; "save_seconds" altogether, with the commit;
+            "blocked_seconds" with `capture="blocking"`.
         """
         return {**self._counters, "pending": self.is_saving, **self._last}
 
@@ -239,7 +255,7 @@ class CheckpointManager:
         if self._closed:
             return
         self._closed = True
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         if self._scan is not None:
             self._scan.give_up(self._options.timeout_seconds)
         pending = self._pending
@@ -450,22 +466,19 @@ class CheckpointManager:
         scan = pending.scan
         objects = chain.next_objects(pending.parent, pending.is_base, written,
                                      None if scan is None else (scan.start, scan.objects))
-        captured: Dict[str, float] = {}
-        for reply in replies.values():
-            for key, value in reply["stats"].items():
-                captured[key] = max(captured.get(key, 0), value) if key.endswith("_seconds") \
-                    else captured.get(key, 0) + value
-        captured["update_wait_seconds"] = sum(reply["stats"]["update_wait_seconds"] for reply in replies.values())
-        bytes_by_kind: Dict[str, int] = {}
-        for ref in written:
-            bytes_by_kind[ref.kind] = bytes_by_kind.get(ref.kind, 0) + ref.bytes
-        self._last.update(captured, threshold=draft.policy["threshold"], rows=sum_rows(written),
-                          bytes=bytes_by_kind)
+        self._last.update(measurements.of_checkpoint(draft, written, replies))
         return dataclasses.replace(
             draft, objects=objects, rows=sum_rows(objects),
             stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
-                                       None if scan is None else scan.since), "captured": captured,
-                   "bytes": bytes_by_kind})
+                                       None if scan is None else scan.since), "captured": measurements.captured(replies),
+                   "bytes": measurements.bytes_by_kind(written)})
+
+
+def _close_at_exit(manager: "weakref.ref[CheckpointManager]", pid: int) -> None:
+    """Closes a manager at the end of its process; a child of fork has none of its threads."""
+    found = manager()
+    if found is not None and os.getpid() == pid:
+        found.close()
 
 
 def _chained(error: BaseException, cause: BaseException) -> BaseException:

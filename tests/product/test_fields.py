@@ -1,6 +1,5 @@
 """What went wrong for others in one process, and must not here. In brackets: where it was reported."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -19,31 +18,6 @@ def data(steps, first=0):
 
 
 # ------------------------------------------------------------------ state
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "momentum"])
-def test_loss_after_a_restore_is_that_of_the_uninterrupted_run(optimizer, tmp_path):
-    """(torchrec#2474, tensorflow#33424, tensorflow#44518)"""
-    initializer = tf.keras.initializers.Constant(0.1)  # new rows are drawn at random otherwise
-    model = oracle.build(optimizer, tables=2, initializer=initializer)
-    trainer = oracle.Trainer(model)
-    trainer.train(5)
-    model.optimizer.learning_rate = 0.0123
-    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
-    manager.save()
-    trainer.train(3)
-    step = trainer.step
-    manager.save()
-    expected = trainer.train(12)
-    manager.wait()
-    after = oracle.take(model)
-
-    fresh = oracle.build(optimizer, tables=2, seed=11, initializer=initializer)
-    report = fresh.load_adaptcp(tmp_path)
-    assert report.step == step == int(fresh.optimizer.iterations.numpy())
-    assert float(fresh.optimizer.learning_rate) == np.float32(0.0123)
-    assert oracle.Trainer(fresh, step).train(12) == expected
-    oracle.check(after, fresh)
 
 
 def test_rows_restored_equal_the_manifests_for_each_table(tmp_path):

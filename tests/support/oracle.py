@@ -7,6 +7,7 @@ found through the layers, slots through the optimizer, rows through TFRA's own e
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -65,6 +66,8 @@ def take(model: tf.keras.Model) -> Copy:
     found = list(model.variables)
     if optimizer is not None:
         found += list(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)
+        scale = getattr(optimizer, "_loss_scale", None)  # of mixed precision; a number if it is fixed
+        found += [scale.current_loss_scale, scale.counter] if hasattr(scale, "counter") else []
     dense = {}
     for variable in found:
         # A trained table shows itself as a variable that holds the rows of the last batch.
@@ -72,8 +75,11 @@ def take(model: tf.keras.Model) -> Copy:
             continue
         value = variable.numpy()
         # The scope that the optimizer's first step puts around its variables says nothing.
-        name = variable.name.removeprefix(_scope_of(optimizer))
-        assert name not in dense, f"two variables are named {name}"
+        name = re.sub(f"^(cond(_[0-9]+)?/)?{_scope_of(optimizer)}", "", variable.name)
+        if model._is_graph_network:
+            assert name not in dense, f"two variables are named {name}"
+        while name in dense:  # as the totals of metrics: told apart by their order
+            name += "'"
         dense[name] = (str(value.dtype), tuple(value.shape), _bytes(value))
     return Copy(tables, dense, _scalars(optimizer))
 
@@ -139,6 +145,7 @@ def _rows(variable: Any) -> dict[Any, tuple[int, bytes]]:
 
 
 def _scope_of(optimizer: Any) -> str:
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     return (getattr(optimizer, "_name", None) or getattr(optimizer, "name", "")) + "/"
 
 

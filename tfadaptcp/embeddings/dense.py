@@ -1,12 +1,17 @@
 """Dense state: the variables that are no tables, and the optimizer's settings that are no variables."""
 
+import collections
 import dataclasses
-from typing import Any, Dict, Iterable, List, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 import tensorflow as tf
+from tensorflow.python.checkpoint import graph_view
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
+from tfadaptcp.embeddings import optimizers
 from tfadaptcp.errors import CheckpointMismatchError
+
+_SCHEDULE = tf.keras.optimizers.schedules.LearningRateSchedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +55,26 @@ def parts_of(variables: Iterable[Any]) -> List[tf.Variable]:
     return list(unique.values())
 
 
-def slices(variables: List[tf.Variable], optimizer: Any = None) -> List[DenseSlice]:
+def find(model: tf.keras.Model, optimizer: Any) -> List[Any]:
+    """Returns the variables of model and optimizer, the scratch space of lookups included.
+
+    Beside those that Keras lists: what hangs on the model otherwise, as the state of a `tf.random.Generator` does, and
+    the loss scale of a `LossScaleOptimizer`.
+    """
+    found = list(model.variables)
+    for item, path in _reachable(model):
+        if isinstance(item, tf.Variable) and not any(isinstance(step.ref, optimizers.KINDS) for step in path):
+            found.append(item)
+    return found + optimizers.variables(optimizer) + optimizers.loss_scale(optimizer)
+
+
+def slices(variables: List[tf.Variable], optimizer: Any = None,
+           model: Optional[tf.keras.Model] = None) -> List[DenseSlice]:
     """Describes variables as slices: of a variable that a strategy's partitioner has cut, and of its slots, each is one.
 
     Those of the optimizer are named `<optimizer>/...`, whether they were made by its first step, which gives them that
-    scope, or before it, without.
+    scope, or before it, without. Variables of a model that share a name, as the totals of two metrics do, are named by
+    the attributes that lead to them.
 
     Raises:
         CheckpointMismatchError: two different variables of one name.
@@ -69,8 +89,14 @@ def slices(variables: List[tf.Variable], optimizer: Any = None) -> List[DenseSli
                                      tuple(map(int, info.var_offset))))
         else:
             result.append(_slice(variable, shards))
-    result = [dataclasses.replace(item, name=scope + item.name)
-              if id(item.variable) in scoped and not item.name.startswith(scope) else item for item in result]
+    result = [dataclasses.replace(item, name=_in_scope(scope, item.name)) if id(item.variable) in scoped else item
+              for item in result]
+    names = collections.Counter((item.name, item.offset) for item in result)
+    shared = {id(item.variable) for item in result if names[item.name, item.offset] > 1}
+    if shared and model is not None:
+        paths = {id(item): "/".join(step.name for step in path) for item, path in _reachable(model)}
+        result = [dataclasses.replace(item, name=paths[id(item.variable)])
+                  if id(item.variable) in shared - scoped and id(item.variable) in paths else item for item in result]
     seen: Dict[Tuple[str, Tuple[int, ...]], DenseSlice] = {}
     for item in result:
         other = seen.setdefault((item.name, item.offset), item)
@@ -83,7 +109,7 @@ def slices(variables: List[tf.Variable], optimizer: Any = None) -> List[DenseSli
 
 def of_optimizer(items: List[DenseSlice], optimizer: Any) -> Set[str]:
     """The names of those that belong to the optimizer."""
-    _, ids = _scope(optimizer)
+    ids = {id(variable) for variable in optimizers.variables(optimizer) + optimizers.loss_scale(optimizer)}
     return {item.name for item in items if id(item.variable) in ids}
 
 
@@ -117,7 +143,10 @@ def read_scalars(optimizer: Any) -> Dict[str, Any]:
     """
     found = {}
     for name in _setting_names(optimizer):
-        value = getattr(optimizer, name, None)
+        value = getattr(optimizers.inner(optimizer), name, None)
+        # New-style optimizers show the rate that it says now.
+        if isinstance(getattr(optimizers.inner(optimizer), "_" + name, None), _SCHEDULE):
+            continue
         if isinstance(value, tf.Variable) or tf.is_tensor(value):
             value = value.numpy()
         if hasattr(value, "item"):
@@ -132,19 +161,31 @@ def write_scalars(optimizer: Any, scalars: Dict[str, Any]) -> None:
     current = read_scalars(optimizer)
     for name, value in scalars.items():
         if name in current and current[name] != value:
-            setattr(optimizer, name, value)
+            setattr(optimizers.inner(optimizer), name, value)
+
+
+def _reachable(model: tf.keras.Model) -> List[Tuple[Any, Tuple[Any, ...]]]:
+    """All objects that hang on a model, with the attributes that lead to them, as `tf.train.Checkpoint` finds them."""
+    items, paths = graph_view.ObjectGraphView(model).breadth_first_traversal()
+    return [(item, paths[item]) for item in items]
 
 
 def _scope(optimizer: Any) -> Tuple[str, Set[int]]:
     """Returns the scope of an optimizer's variables and their ids."""
     if optimizer is None:
         return "", set()
-    variables = optimizer.variables
-    name = getattr(optimizer, "_name", None) or getattr(optimizer, "name", "optimizer")
-    return name + "/", {id(variable) for variable in parts_of(variables() if callable(variables) else variables)}
+    inner = optimizers.inner(optimizer)
+    name = getattr(inner, "_name", None) or getattr(inner, "name", "optimizer")
+    return name + "/", {id(variable) for variable in parts_of(optimizers.variables(optimizer))}
+
+
+def _in_scope(scope: str, name: str) -> str:
+    """A name in the optimizer's scope, without that of the step that made the variable, such as `cond_1/`."""
+    return scope + ("/" + name).split("/" + scope, 1)[-1].removeprefix("/")
 
 
 def _setting_names(optimizer: Any) -> List[str]:
+    optimizer = optimizers.inner(optimizer)
     if optimizer is None:
         return []
     if hasattr(optimizer, "_hyper"):  # legacy optimizers

@@ -9,10 +9,8 @@ from tensorflow_recommenders_addons import dynamic_embedding as de
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import dynamic_embedding_variable
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import shadow_embedding_ops
 
-from tfadaptcp.embeddings import dense, unsupported
+from tfadaptcp.embeddings import dense, optimizers, unsupported
 from tfadaptcp.errors import CheckpointMismatchError
-
-_OPTIMIZERS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +105,8 @@ def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
 
 def find_dense(model: tf.keras.Model, optimizer: Any) -> List[tf.Variable]:
     """Returns the variables of model and optimizer that are not tables nor scratch space of lookups, each once."""
-    found = list(model.variables) + _optimizer_variables(optimizer)
     scratch = (de.TrainableWrapper, shadow_embedding_ops.DEResourceVariable, de.Variable)
-    return dense.parts_of(variable for variable in found if not isinstance(variable, scratch))
+    return dense.parts_of(item for item in dense.find(model, optimizer) if not isinstance(item, scratch))
 
 
 def trains_tables(model: tf.keras.Model) -> bool:
@@ -132,17 +129,10 @@ def create_slots(model: tf.keras.Model, optimizer: Any) -> None:
             variable.restrict_policy._track_params_from_optimizer_slots(list(_slots(variable, optimizer).values()))
 
 
-def _optimizer_variables(optimizer: Any) -> List[tf.Variable]:
-    if optimizer is None:
-        return []
-    variables = optimizer.variables
-    return list(variables() if callable(variables) else variables)
-
-
 def _items(model: tf.keras.Model) -> List[Any]:
     """The objects that a model holds, but for those of its optimizer."""
     items, paths = graph_view.ObjectGraphView(model).breadth_first_traversal()
-    return [item for item in items if not any(isinstance(step.ref, _OPTIMIZERS) for step in paths[item])]
+    return [item for item in items if not any(isinstance(step.ref, optimizers.KINDS) for step in paths[item])]
 
 
 def _variables(items: List[Any]) -> List[Any]:
@@ -175,7 +165,7 @@ def _hidden_shadows(model: tf.keras.Model, variables: List[Any]) -> List[Any]:
 
 def _shadows(optimizer: Any) -> List[Any]:
     """The shadows of an optimizer's slot tables."""
-    return [slot for slot in _optimizer_variables(optimizer) if isinstance(slot, de.TrainableWrapper)]
+    return [slot for slot in optimizers.variables(optimizer) if isinstance(slot, de.TrainableWrapper)]
 
 
 def _slots(variable: Any, optimizer: Any) -> Dict[str, Any]:

@@ -1,0 +1,66 @@
+"""What the callback writes for TensorBoard, read by TensorFlow's own reader."""
+
+import tensorflow as tf
+
+import tfadaptcp
+from tests.support import oracle
+from tests.support.fitting import data
+from tfadaptcp import policies
+
+
+def read(directory):
+    """{tag: {step: value}} of all event files of a directory."""
+    found = {}
+    for path in sorted(tf.io.gfile.glob(f"{directory}/*")):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+def test_scalars_are_the_stats_of_each_checkpoint(tmp_path):
+    model = oracle.build(tables=2)
+    policy = policies.Adaptive(restore_weight=8.0, first_period=4, decay=0.5, max_restore_factor=20.0)
+    callback = tfadaptcp.AdaptCPCallback(tmp_path / "checkpoints", 3, policy, on_pending="wait", max_to_keep=9,
+                                         log_dir=tmp_path / "logs")
+    seen = {}
+
+    class Note(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            callback.manager.wait()
+            stats = callback.manager.stats()
+            if "step" in stats:
+                seen[stats["step"]] = stats
+
+    model.fit(data(9), verbose=0, callbacks=[callback, Note(), tf.keras.callbacks.TensorBoard(tmp_path / "logs")])
+    found = read(tmp_path / "logs" / "adaptcp")
+    heads = {info.step: info for info in callback.manager.checkpoints}
+    assert list(heads) == list(seen) == [3, 6, 9]
+    names = {"saves", "committed", "skipped", "failed", "threshold", "hot_rows", "cold_rows", "rows_by_drain",
+             "rows_by_update", "updates_delayed", "update_wait_seconds", "capture_peak_bytes", "drain_wait_seconds",
+             "cut_seconds", "drain_seconds", "upload_seconds", "save_seconds"}
+    for name in names:
+        values = {step: stats[name] for step, stats in seen.items()}
+        for step, value in values.items():
+            assert found[f"adaptcp/{name}"][step] == tf.constant(float(value)).numpy(), (name, step)
+    # And these are what the checkpoints say of themselves.
+    for step, info in heads.items():
+        written = sum(values.get(step, 0) for tag, values in found.items() if tag.startswith("adaptcp/bytes/"))
+        assert written == info.bytes_written
+        differential = sum(info.rows.get("differential", {}).values())
+        assert found["adaptcp/hot_rows"][step] == differential == sum(
+            found[f"adaptcp/rows/differential/{group}"][step] for group in info.rows.get("differential", {}))
+        if differential:
+            assert found["adaptcp/bytes/differential"][step] > 0
+    cold = found["adaptcp/cold_rows"]
+    assert cold[3] == sum(heads[3].rows["base"].values())
+    assert sum(cold.values()) == cold[3] + sum(heads[9].rows.get("increment", {}).values())
+    assert found["adaptcp/hot_rows"][9] > 0 and found["adaptcp/committed"] == {3: 1, 6: 2, 9: 3}
+    captured = {step: found["adaptcp/rows_by_drain"][step] + found["adaptcp/rows_by_update"][step] for step in heads}
+    assert captured == {step: cold[step] + found["adaptcp/hot_rows"][step] for step in heads}
+
+
+def test_nothing_is_written_unless_asked_for(tmp_path):
+    model = oracle.build()
+    model.fit(data(2), verbose=0, callbacks=[tfadaptcp.AdaptCPCallback(tmp_path / "checkpoints", 1)])
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]

@@ -1,0 +1,34 @@
+"""What the parameter servers measured while they wrote a checkpoint, summed up."""
+
+from typing import Any, Dict, List
+
+from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, sum_rows
+
+
+def captured(replies: Dict[int, Dict[str, Any]]) -> Dict[str, float]:
+    """Sums over the parameter servers; of seconds the longest, but for those that updates waited."""
+    found: Dict[str, float] = {}
+    for reply in replies.values():
+        for key, value in reply["stats"].items():
+            found[key] = max(found.get(key, 0), value) if key.endswith("_seconds") else found.get(key, 0) + value
+    found["update_wait_seconds"] = sum(reply["stats"]["update_wait_seconds"] for reply in replies.values())
+    return found
+
+
+def bytes_by_kind(written: List[ObjectRef]) -> Dict[str, int]:
+    """Bytes of files by their kind."""
+    found: Dict[str, int] = {}
+    for ref in written:
+        found[ref.kind] = found.get(ref.kind, 0) + ref.bytes
+    return found
+
+
+def of_checkpoint(draft: Manifest, written: List[ObjectRef], replies: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
+    """What `CheckpointManager.stats` says of a checkpoint."""
+    rows = sum_rows(written)
+    cold = {kind: sum(groups.values()) for kind, groups in rows.items()}
+    hot = cold.pop("differential", 0)
+    stats = [reply["stats"] for reply in replies.values()]
+    return {**captured(replies), "step": draft.step, "threshold": draft.policy["threshold"], "rows": rows,
+            "hot_rows": hot, "cold_rows": sum(cold.values()), "bytes": bytes_by_kind(written),
+            "upload_seconds": max(item["save_seconds"] - item["drain_seconds"] for item in stats)}
