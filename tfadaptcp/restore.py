@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
@@ -13,7 +14,7 @@ from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
-from tfadaptcp.errors import CheckpointCorruptError
+from tfadaptcp.errors import CheckpointCorruptError, StoreUnavailableError
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
 
@@ -23,6 +24,8 @@ _log = logging.getLogger("tfadaptcp")
 _DRIFT = 16
 # What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
+# What the native store says when an operation of the file system failed.
+_ERRNO = re.compile(r"\(errno (\d+)\)")
 
 
 def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], checkpoint: Optional[str] = None,
@@ -115,6 +118,12 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
                 raise CheckpointCorruptError(message) from error
             _log.error("%s. Falling back to %s.", message, candidates[0].name)
             continue
+        except tf.errors.OpError as error:
+            failed = _ERRNO.search(error.message)
+            if failed is None:
+                raise
+            raise StoreUnavailableError(int(failed[1]), f"checkpoint {head.name} could not be read: {error.message}",
+                                        directory) from error
         rows = plan.rows(head)
         _log.info("Restored checkpoint %s: step %d, %d rows.", head.name, head.step, sum(rows.values()))
         return RestoreReport(head.name, head.step, head.epoch, head.batch, rows, bytes_read,

@@ -214,13 +214,47 @@ TEST_F(LocalStoreTest, AKilledProcessHasDoneAllBeforeAndNothingAfter) {
 
 TEST_F(LocalStoreTest, PlansThatCannotBeUnderstoodAreRefused) {
   for (const char* plan :
-       {"kill", "kill@", "kill@0", "kill@x", "kill@-1", "errno=@1",
+       {"hang", "hang@0", "trace=", "kill", "kill@", "kill@0", "kill@x", "kill@-1", "errno=@1",
         "errno=0@1", "errno=28", "kill@1;;", "match=", "log=", "foo=1@2",
         "kill@1 ", "short@1+", "kill@99999999999999999999"}) {
     EXPECT_EQ(adaptcp_store_faults(plan), EINVAL) << plan;
   }
   EXPECT_EQ(adaptcp_store_faults("errno=28@1;kill@7;match=x;log=/tmp/l"), 0);
   EXPECT_EQ(adaptcp_store_faults(nullptr), 0);
+}
+
+// A hung operation holds up nobody else, and is made late.
+TEST_F(LocalStoreTest, AHungOperationIsMadeWhenThePlanIsReplaced) {
+  ASSERT_TRUE(MakeDirectories(dir_).ok());
+  ASSERT_EQ(adaptcp_store_faults("match=late;hang@2"), 0);
+  std::thread late([this] {
+    EXPECT_TRUE(Write(dir_ + "/late", {"data"}).ok());
+  });
+  while (adaptcp_store_op_count() < 2) std::this_thread::yield();
+  EXPECT_TRUE(Write(dir_ + "/early", {"data"}).ok());
+  EXPECT_EQ(Content(dir_ + "/late"), "");
+  adaptcp_store_faults("");
+  late.join();
+  EXPECT_EQ(Content(dir_ + "/late"), "data");
+}
+
+TEST_F(LocalStoreTest, ATraceHasSizesAndKeepsWhatIsDeleted) {
+  const std::string trace = dir_ + ".trace";
+  ASSERT_TRUE(MakeDirectories(dir_).ok());
+  ASSERT_TRUE(MakeDirectories(trace).ok());
+  const std::string x = dir_ + "/x";
+  ASSERT_EQ(adaptcp_store_faults(("trace=" + trace).c_str()), 0);
+  ASSERT_TRUE(Write(x, {"data"}).ok());
+  ASSERT_TRUE(DeleteObject(x).ok());
+  adaptcp_store_faults("");
+  EXPECT_EQ(Content(trace + "/log"),
+            "1 create -1 " + x + "\n2 write 0 " + x + "\n3 fsync 4 " + x +
+                "\n4 close 4 " + x + "\n5 fsync_dir -1 " + dir_ +
+                "\n6 delete 4 " + x + "\n");
+  EXPECT_EQ(Content(trace + "/6"), "data");
+  EXPECT_EQ(std::remove((trace + "/6").c_str()), 0);
+  EXPECT_EQ(std::remove((trace + "/log").c_str()), 0);
+  EXPECT_EQ(::rmdir(trace.c_str()), 0);
 }
 
 TEST_F(LocalStoreTest, CountsOperationsOfAllThreads) {

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +19,7 @@
 namespace {
 
 struct Fault {
-  enum Kind { kKill, kErrno, kShort } kind;
+  enum Kind { kKill, kErrno, kShort, kHang } kind;
   int error;
   uint64_t at;
   bool and_after;
@@ -27,6 +29,7 @@ struct Plan {
   std::vector<Fault> faults;
   std::string match;
   std::string log;
+  std::string trace;
 };
 
 // A whole decimal number.
@@ -49,6 +52,10 @@ bool ParseDirective(const std::string& text, Plan* plan) {
     plan->log = text.substr(4);
     return !plan->log.empty();
   }
+  if (text.rfind("trace=", 0) == 0) {
+    plan->trace = text.substr(6);
+    return !plan->trace.empty();
+  }
   const size_t at = text.find('@');
   if (at == std::string::npos) return false;
   const std::string what = text.substr(0, at);
@@ -57,6 +64,8 @@ bool ParseDirective(const std::string& text, Plan* plan) {
   uint64_t error = 0;
   if (what == "kill") {
     fault.kind = Fault::kKill;
+  } else if (what == "hang") {
+    fault.kind = Fault::kHang;
   } else if (what == "short") {
     fault.kind = Fault::kShort;
     error = ENOSPC;
@@ -89,6 +98,11 @@ bool ParsePlan(const char* text, Plan* plan) {
   return true;
 }
 
+bool IsArmed(const Plan& plan) {
+  return !plan.faults.empty() || !plan.log.empty() || !plan.trace.empty() ||
+         !plan.match.empty();
+}
+
 // Process-wide and never destroyed, so that threads which still write while the
 // process exits find it alive.
 struct State {
@@ -101,13 +115,14 @@ struct State {
                    "operation will fail. Received: %s\n",
                    text);
     }
-    armed = malformed || !plan.faults.empty() || !plan.log.empty() ||
-            !plan.match.empty();
+    armed = malformed || IsArmed(plan);
   }
 
   std::atomic<uint64_t> count{0};
   std::atomic<bool> armed{false};
   std::mutex mutex;  // guards the rest; held while an operation is logged
+  std::condition_variable replaced;
+  uint64_t plans = 0;  // how often the plan was replaced
   Plan plan;
   bool malformed = false;
 };
@@ -122,16 +137,28 @@ const char* BaseName(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
-void Log(const std::string& log, uint64_t n, const char* op,
-         const char* path) {
-  const std::string line =
-      std::to_string(n) + " " + op + " " + BaseName(path) + "\n";
+// One write, so that the lines of several processes don't mix.
+void Append(const std::string& log, const std::string& line) {
   const int fd =
       open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) return;
-  // One write, so that the lines of several processes don't mix.
   if (write(fd, line.data(), line.size()) < 0) std::perror("store log");
   close(fd);
+}
+
+void Trace(const std::string& folder, uint64_t n, const char* op,
+           const char* path) {
+  struct stat info;
+  const bool is_file = stat(path, &info) == 0 && S_ISREG(info.st_mode);
+  const std::string number = std::to_string(n);
+  Append(folder + "/log",
+         number + " " + op + " " +
+             std::to_string(is_file ? static_cast<int64_t>(info.st_size) : -1) +
+             " " + path + "\n");
+  if (is_file && std::strcmp(op, "delete") == 0 &&
+      link(path, (folder + "/" + number).c_str()) != 0) {
+    std::perror("store trace");
+  }
 }
 
 int Check(const char* op, const char* path, int* half) {
@@ -141,14 +168,23 @@ int Check(const char* op, const char* path, int* half) {
     state.count.fetch_add(1, std::memory_order_relaxed);
     return 0;
   }
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  std::unique_lock<std::mutex> lock(state.mutex);
   if (state.malformed) return EINVAL;
   if (std::strstr(path, state.plan.match.c_str()) == nullptr) return 0;
   const uint64_t n = state.count.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (!state.plan.log.empty()) Log(state.plan.log, n, op, path);
+  if (!state.plan.log.empty()) {
+    Append(state.plan.log,
+           std::to_string(n) + " " + op + " " + BaseName(path) + "\n");
+  }
+  if (!state.plan.trace.empty()) Trace(state.plan.trace, n, op, path);
   for (const Fault& fault : state.plan.faults) {
     if (n != fault.at && !(fault.and_after && n > fault.at)) continue;
     if (fault.kind == Fault::kKill) raise(SIGKILL);
+    if (fault.kind == Fault::kHang) {
+      const uint64_t plan = state.plans;
+      state.replaced.wait(lock, [&] { return state.plans != plan; });
+      return 0;
+    }
     *half = fault.kind == Fault::kShort ? 1 : 0;
     return fault.error;
   }
@@ -176,9 +212,9 @@ int adaptcp_store_faults(const char* plan) {
   state.plan = parsed;
   state.malformed = false;
   state.count.store(0, std::memory_order_relaxed);
-  state.armed.store(!parsed.faults.empty() || !parsed.log.empty() ||
-                        !parsed.match.empty(),
-                    std::memory_order_release);
+  state.armed.store(IsArmed(parsed), std::memory_order_release);
+  ++state.plans;
+  state.replaced.notify_all();
   return 0;
 }
 

@@ -10,8 +10,13 @@
 //   errno=E@N+  so does every one from the N-th on
 //   short@N     the N-th operation, if it is a write, writes half and then fails
 //               with ENOSPC; any other just fails with it
+//   hang@N      the N-th operation waits until the plan is replaced, and is made then
 //   match=TEXT  only operations whose path contains TEXT are counted
 //   log=PATH    appends "N operation basename" for each counted one
+//   trace=DIR   appends "N operation size path" for each counted one to DIR/log,
+//               size being that of the file as it is (-1: there is none), and
+//               keeps what is about to be deleted by a link named DIR/N: enough
+//               to tell what a loss of power after any operation would leave
 //
 // Without a plan an operation costs one atomic increment.
 
