@@ -124,10 +124,17 @@ class Engine:
         """Whether a checkpoint is between its cut and its end, whichever manager took it."""
         return self.writer is not None and self.writer.is_alive()
 
-    def wait_for_writer(self) -> None:
-        """Waits until no checkpoint is being written: its outcome moves what the trackers and the position say."""
+    def wait_for_writer(self, timeout_seconds: float = 3 * CALL_SECONDS) -> None:
+        """Waits until no checkpoint is being written: its outcome moves what the trackers and the position say.
+
+        Raises:
+            DeadlineError: it has not ended in time.
+        """
         if self.writer is not None:
-            self.writer.join()
+            self.writer.join(timeout_seconds)
+            if self.writer.is_alive():
+                raise DeadlineError(f"The pending checkpoint, thread {self.writer.name}, has not ended within "
+                                    f"{timeout_seconds:g} s")
 
     def published_again(self, directory: str, head: manifest.Manifest) -> None:
         """Records the new name of the head that the model goes on from."""
@@ -193,7 +200,8 @@ class Engine:
         with contextlib.suppress(Exception):
             self.on_all(lambda host: self._text(host, self._ops.adaptcp_void_scans, self.session), timeout_seconds)
 
-    def resolve(self, sequence: int, committed: bool, scanned_base: int = 0, best_effort: bool = False) -> None:
+    def resolve(self, sequence: int, committed: bool, scanned_base: int = 0, best_effort: bool = False,
+                timeout_seconds: float = CALL_SECONDS) -> None:
         """Tells every host how checkpoint `sequence` ended. One that misses it learns it at the next cut.
 
         Args:
@@ -202,7 +210,7 @@ class Engine:
         with contextlib.suppress(*((Exception,) if best_effort else ())):
             self.on_all(lambda host: self.call(host, self._ops.adaptcp_resolve,
                                                {"sequence": sequence, "committed": committed,
-                                                "scanned_base": scanned_base}))
+                                                "scanned_base": scanned_base}), timeout_seconds)
 
     def newest_generation(self, directory: str) -> int:
         """The newest generation that has written to a directory through these hosts, 0 if none has.
@@ -274,23 +282,26 @@ class Engine:
             return reply.numpy() if tf.is_tensor(reply) else None
 
     def _attach(self) -> None:
-        for host in self.hosts:
-            if not host.shards:  # dense variables alone
-                self._text(host, self._ops.adaptcp_attach_group, [], json.dumps({"session": self.session}))
-            for shard in host.shards:
-                group = shard.group
-                request = {"session": self.session, "group": group.name, "shard": shard.index,
-                           "num_shards": group.num_shards, "key_dtype": group.key_dtype, "decay": self.decay,
-                           "tables": [{"name": table.name, "dtype": table.dtype, "dim": table.dim}
-                                      for table in group.tables]}
-                sizes = json.loads(self._text(host, self._ops.adaptcp_attach_group, shard.handles,
-                                              json.dumps(request)))["sizes"]
-                for table, size, handle in zip(group.tables, sizes, shard.handles):
-                    if size:
-                        start = time.monotonic()
-                        self._seed(host, table, handle)
-                        _log.info("Listed %d rows of table %s that were there before it was tracked: %.2f s.", size,
-                                  table.name, time.monotonic() - start)
+        # Seeding goes through whole tables.
+        self.on_all(self._attach_to, RESTORE_SECONDS)
+
+    def _attach_to(self, host: Host) -> None:
+        if not host.shards:  # dense variables alone
+            self._text(host, self._ops.adaptcp_attach_group, [], json.dumps({"session": self.session}))
+        for shard in host.shards:
+            group = shard.group
+            request = {"session": self.session, "group": group.name, "shard": shard.index,
+                       "num_shards": group.num_shards, "key_dtype": group.key_dtype, "decay": self.decay,
+                       "tables": [{"name": table.name, "dtype": table.dtype, "dim": table.dim}
+                                  for table in group.tables]}
+            sizes = json.loads(self._text(host, self._ops.adaptcp_attach_group, shard.handles,
+                                          json.dumps(request)))["sizes"]
+            for table, size, handle in zip(group.tables, sizes, shard.handles):
+                if size:
+                    start = time.monotonic()
+                    self._seed(host, table, handle)
+                    _log.info("Listed %d rows of table %s that were there before it was tracked: %.2f s.", size,
+                              table.name, time.monotonic() - start)
 
     def _seed(self, host: Host, table: discovery.Table, handle: tf.Tensor) -> None:
         with _on(host):

@@ -88,13 +88,14 @@ class CheckpointManager:
                 raise ValueError(f"{name}: Received: {value!r}. Expected: None, nothing else is supported yet")
         self._max_to_keep = max_to_keep
         self._directory = normalize(directory)
-        self._store = Store()
+        self._store = Store(deadline_seconds=engine.timeout_seconds)
         self._store.check_supported(self._directory)
         self._model = model
         self._optimizer = optimizer
         self._engine = attach(model, optimizer, self._decay)
         self._store.check_writable(self._directory)
         self._claim: Optional[claims.Claim] = None
+        self._run: Optional[str] = None  # of a claim that failed: it may yet arrive, and must not fence its own manager
         self._sequence = 0
         self._last_committed = 0
         self._last_scanned_base = 0  # of the last committed, 0 unless it was the first to go by it
@@ -148,7 +149,7 @@ class CheckpointManager:
         if self._engine.is_writing:  # perhaps another manager's
             if on_pending == "skip":
                 return self._skip("the one before is still being written")
-            self._engine.wait_for_writer()
+            self._engine.wait_for_writer(self._patience)
         self._reap()
         self._follow_model()
         self._begin_lineage()
@@ -160,7 +161,7 @@ class CheckpointManager:
         pending = self._cut(consistency, epoch, batch, epoch_start_step)
         self._last.update(drain_wait_seconds=drained - start, cut_seconds=time.monotonic() - drained)
         if self._options.capture == "blocking":
-            pending.thread.join()
+            self._join(pending)
             self._last["blocked_seconds"] = time.monotonic() - start
         return CheckpointInfo.of(pending.draft, durable=False)
 
@@ -172,7 +173,7 @@ class CheckpointManager:
                 go on: the rows are unsaved again and belong to the next checkpoint.
         """
         if self._pending is not None and self._pending.thread is not None:
-            self._pending.thread.join()
+            self._join(self._pending)
         error = self.poll()
         if error is not None:
             raise error
@@ -198,7 +199,7 @@ class CheckpointManager:
         from tfadaptcp import matching, restore
         selection = matching.Selection.of(tables, rename, optimizer, cast)
         self._require_its_optimizer()
-        self._engine.wait_for_writer()
+        self._engine.wait_for_writer(self._patience)
         self._reap()
         self._follow_model()
         report = restore.restore(self._engine, self._directory, checkpoint, strict, selection)
@@ -284,6 +285,17 @@ class CheckpointManager:
             _log.info("Model %r has got tables or variables since it was tracked.", self._model.name)
             self._engine = attach(self._model, self._optimizer, self._decay)
 
+    @property
+    def _patience(self) -> float:
+        """How long a checkpoint may take from its cut to its very end, in seconds: to be written, committed, tidied up after."""
+        return 3 * self._options.timeout_seconds
+
+    def _join(self, pending: _Pending) -> None:
+        pending.thread.join(self._patience)
+        if pending.thread.is_alive():
+            raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._patience:g} s. It is still "
+                                "pending, and may yet be committed or fail.")
+
     def _skip(self, why: str) -> None:
         self._counters["skipped"] += 1
         _log.info("Skipping a checkpoint: %s.", why)
@@ -314,7 +326,8 @@ class CheckpointManager:
         """Claims the directory, once, and re-publishes the head that the model goes on from."""
         if self._claim is not None:
             return
-        claim = claims.take(self._store, self._directory, above=self._engine.newest_generation(self._directory))
+        self._run = self._run or layout.new_run()
+        claim = claims.take(self._store, self._directory, self._run, above=self._engine.newest_generation(self._directory))
         sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
         head = self._engine.came_from(self._directory)
         if head is not None and not (head.head.claim < claim and commit.is_whole(self._store, self._directory, head)):
@@ -328,7 +341,7 @@ class CheckpointManager:
             self._engine.published_again(self._directory, head)
             sequence += 1
         self._sequence = sequence
-        self._claim = claim
+        self._claim, self._run = claim, None
 
     def _cut(self, consistency: str, epoch: int, batch: Optional[int], epoch_start_step: int,
              replaced: bool = False) -> _Pending:
@@ -430,7 +443,8 @@ class CheckpointManager:
                 # It may exist. Its rows are saved again by the next checkpoint, and its data stays.
                 self._unknown += [draft.name] + ([pending.scan.name] if pending.scan is not None else [])
             self._counters["failed"] += 1
-            self._engine.resolve(draft.sequence, committed=False, best_effort=True)
+            self._engine.resolve(draft.sequence, committed=False, best_effort=True,
+                                 timeout_seconds=self._options.timeout_seconds)
             known = isinstance(error, (SaveFailedError, FencedError, DeadlineError, OSError))
             pending.error = error if known else _chained(
                 SaveFailedError(f"checkpoint {draft.name} failed: {error}"), error)
@@ -449,7 +463,8 @@ class CheckpointManager:
         self._counters["bases"] += pending.is_base or pending.scan is not None
         try:
             # One that misses it is told by the next cut.
-            self._engine.resolve(draft.sequence, committed=True, scanned_base=self._last_scanned_base)
+            self._engine.resolve(draft.sequence, committed=True, scanned_base=self._last_scanned_base,
+                                 timeout_seconds=self._options.timeout_seconds)
             retention.collect(self._store, self._directory, self._claim, self._max_to_keep,
                               self._unknown + ([] if scan is None else [scan.name]))
         except BaseException as error:

@@ -33,6 +33,9 @@ class MemoryStore(Store):
     def sync(self, path):
         self.read(path)
 
+    def sync_names(self, directory):
+        self.step("sync", directory)
+
     def read(self, path):
         self.step("read", path)
         if path not in self.objects:

@@ -22,6 +22,12 @@ def count() -> int:
     return int(_library().adaptcp_store_op_count())
 
 
+def announce(operation: str, path: str) -> None:
+    """Counts an operation of the test's own, as a mark in a log or trace."""
+    if _library().adaptcp_store_op(operation.encode(), path.encode()):
+        raise OSError(f"the plan struck at the mark {operation} {path}")
+
+
 @contextlib.contextmanager
 def plan(text: str) -> Iterator[None]:
     set_plan(text)
@@ -35,5 +41,6 @@ def _library() -> ctypes.CDLL:
     _ops.lib()
     library = ctypes.CDLL(str(_ops.LIBRARY))
     library.adaptcp_store_faults.argtypes = [ctypes.c_char_p]
+    library.adaptcp_store_op.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     library.adaptcp_store_op_count.restype = ctypes.c_uint64
     return library

@@ -13,7 +13,7 @@ from tfadaptcp.checkpoint.layout import HeadName
 from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import (CheckpointCorruptError, CheckpointNotFoundError, CommitOutcomeUnknownError,
-                              SaveFailedError)
+                              DeadlineError, FencedError, SaveFailedError)
 
 _log = logging.getLogger("tfadaptcp")
 
@@ -153,7 +153,7 @@ def commit(store: Store, directory: str, manifest: Manifest, claim: Claim,
         parent: the manifest named by `manifest.parent`, if it is at hand: the chain is then compared with it.
 
     Raises:
-        FencedError: a higher claim exists; nothing was written.
+        FencedError: a higher claim exists; nothing was written, or what was written was taken away again.
         ValueError: the manifest contradicts itself, its parent or the claim; nothing was written.
         CommitOutcomeUnknownError: it may exist or not; its data must be kept.
         SaveFailedError: it does not exist; its data is a leftover.
@@ -172,10 +172,32 @@ def commit(store: Store, directory: str, manifest: Manifest, claim: Claim,
         store.put(path, data)
     except Exception as error:
         _settle(store, path, data, error)
+    _withdraw_if_fenced(store, directory, path, claim)
+
+
+def _withdraw_if_fenced(store: Store, directory: str, path: str, claim: Claim) -> None:
+    """Takes a manifest away that was written after somebody else's claim, by a coordinator that hung in between.
+
+    Its data may have been swept up as a leftover by then. Whoever has restored it goes on from the data, and publishes it
+    under a name of his own.
+    """
+    try:
+        claims.ensure_current(store, directory, claim)
+    except FencedError:
+        try:
+            store.delete(path)
+        except Exception as error:
+            _log.warning("%s was written too late, and could not be removed: %r", path, error)
+        raise
+    except Exception as error:
+        _log.warning("%s is committed, but the claims could not be listed after it: %r", path, error)
 
 
 def _settle(store: Store, path: str, data: bytes, error: Exception) -> None:
     """Reads back a manifest whose write raised; returns if it is there, whole and durable."""
+    if isinstance(error, DeadlineError):
+        # Whatever is there now: the write that hangs may be made yet, or fail and take the object away.
+        raise CommitOutcomeUnknownError(f"the manifest {path} may yet be written: {error}") from error
     try:
         found = store.read(path)
     except FileNotFoundError:

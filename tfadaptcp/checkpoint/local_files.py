@@ -59,6 +59,10 @@ class LocalFiles:
                 os.close(fd)
             self._sync_dir(os.path.dirname(path) or ".")
 
+    def sync_names(self, directory: str) -> None:
+        with _reported("sync", directory):
+            self._sync_dir(directory)
+
     def read(self, path: str) -> bytes:
         with _reported("read", path):
             fault_point("open", path)

@@ -56,6 +56,9 @@ class RemoteFiles:
     def sync(self, path: str) -> None:
         """Nothing to do: a remote object is as durable as its store when its write has returned."""
 
+    def sync_names(self, directory: str) -> None:
+        """Nothing to do."""
+
     def read(self, path: str) -> bytes:
         return self._retried("read", path, lambda: self._read(path))
 

@@ -70,8 +70,11 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
     garbage = _unreferenced(objects, heads, damaged, claim, held)
 
     claims.ensure_current(store, directory, claim)
+    if garbage:
+        # A manifest that an earlier pass deleted must not come back, after a loss of power, when its data has gone.
+        store.sync_names(join(directory, layout.MANIFESTS))
     for name in old_heads:
-        store.delete(join(directory, layout.manifest_path(name)))
+        store.delete(join(directory, layout.manifest_path(name)), durable=False)
     if garbage:
         claims.ensure_current(store, directory, claim)
     for item in garbage:

@@ -4,13 +4,15 @@ Objects are immutable: written once, whole, under their final name, and never re
 opens, lists or deletes a checkpoint file from Python, so faults are injected and stores are told apart here alone.
 """
 
+import concurrent.futures
 import os
 import secrets
-from typing import List, Union
+import threading
+from typing import Any, Callable, List, Union
 
 from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
 from tfadaptcp.checkpoint.local_files import LocalFiles
-from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
+from tfadaptcp.errors import DeadlineError, StoreUnavailableError, UnsupportedStoreError
 
 __all__ = ["Store", "fault_point", "join", "normalize", "set_fault_hook"]
 
@@ -29,19 +31,22 @@ def join(directory: Union[str, os.PathLike], *parts: str) -> str:
 class Store:
     """File operations on local paths and URLs.
 
-    Usable from any thread. Every call may block: a local one as long as the disk does, a remote one up to
-    `retry_seconds` beyond the time-outs of its file system.
+    Usable from any thread. Every call may block, for at most `deadline_seconds`: nothing in Python can interrupt a disk or
+    a mount that hangs, so each operation is made in a thread of its own, which is left behind then.
 
-    Common to all methods: `StoreUnavailableError` says that the store failed, whatever it holds;
-    `UnsupportedStoreError` that this process has no file system for the scheme.
+    Common to all methods: `StoreUnavailableError` says that the store failed, whatever it holds; `DeadlineError`, that an
+    operation has not ended, naming it: it may yet be made, at any time. `UnsupportedStoreError`: this process has no file
+    system for the scheme.
     """
 
-    def __init__(self, retry_seconds: float = 60.0):
+    def __init__(self, retry_seconds: float = 60.0, deadline_seconds: float = 600.0):
         """Args:
             retry_seconds: how long transient errors of remote stores are retried, with growing, jittered waits.
+            deadline_seconds: how long one call may take.
         """
         self._local = LocalFiles()
         self._retry_seconds = retry_seconds
+        self._deadline_seconds = deadline_seconds
 
     def put(self, path: str, data: bytes) -> None:
         """Writes a new object and makes it durable, together with the directories it needed.
@@ -52,43 +57,39 @@ class Store:
         Raises:
             FileExistsError: the name is taken; the object there is left as it is.
         """
-        files, path = self._files(path)
-        files.put(path, data)
+        self._call("write", path, "put", data)
 
     def sync(self, path: str) -> None:
         """Makes an object that can be read durable. Raises FileNotFoundError if it isn't there."""
-        files, path = self._files(path)
-        files.sync(path)
+        self._call("sync", path, "sync")
+
+    def sync_names(self, directory: str) -> None:
+        """Makes durable which names a directory has: that objects were deleted, too."""
+        self._call("sync", directory, "sync_names")
 
     def read(self, path: str) -> bytes:
         """Returns the whole object. Raises FileNotFoundError if it isn't there."""
-        files, path = self._files(path)
-        return files.read(path)
+        return self._call("read", path, "read")
 
     def list(self, directory: str) -> List[str]:
         """Returns the sorted names in a directory; none if the directory isn't there, and only then."""
-        files, directory = self._files(directory)
-        return files.list(directory)
+        return self._call("list", directory, "list")
 
     def size(self, path: str) -> int:
         """Returns the size of an object in bytes. Raises FileNotFoundError if it isn't there."""
-        files, path = self._files(path)
-        return files.size(path)
+        return self._call("stat", path, "size")
 
     def delete(self, path: str, durable: bool = True) -> None:
         """Deletes an object; that it is gone already is no error. `durable=False`: a power loss may bring it back."""
-        files, path = self._files(path)
-        files.delete(path, durable)
+        self._call("delete", path, "delete", durable)
 
     def remove_dir(self, directory: str) -> None:
         """Removes a directory if it is empty; keeps it, silently, if not."""
-        files, directory = self._files(directory)
-        files.remove_dir(directory)
+        self._call("remove", directory, "remove_dir")
 
     def make_dirs(self, directory: str) -> None:
         """Creates a directory and its parents, durably. That it exists is no error."""
-        files, directory = self._files(directory)
-        files.make_dirs(directory)
+        self._call("create", directory, "make_dirs")
 
     def check_supported(self, directory: str) -> None:
         """Raises UnsupportedStoreError unless this process has a file system for the directory's scheme.
@@ -115,7 +116,7 @@ class Store:
                 if found != data:
                     raise StoreUnavailableError(f"Received: {len(found)} other bytes. Expected: the 64 written")
                 step = "delete"
-                self.delete(path)
+                self.delete(path, durable=False)
                 return
             except FileNotFoundError as error:
                 # A retention pass elsewhere sweeps stray probes and may have taken this one.
@@ -125,6 +126,16 @@ class Store:
             except OSError as error:
                 raise StoreUnavailableError(
                     f"the start-up probe of {directory} could not {step} {path}: {error}") from error
+
+    def _call(self, what: str, path: Union[str, os.PathLike], method: str, *args: Any) -> Any:
+        files, path = self._files(path)
+        result: concurrent.futures.Future = concurrent.futures.Future()
+        # A daemon, not a pool: one that hangs holds up neither later calls nor the end of the interpreter.
+        threading.Thread(target=_run, args=(getattr(files, method), (path, *args), result), name="tfadaptcp-store",
+                         daemon=True).start()
+        if concurrent.futures.wait([result], self._deadline_seconds).not_done:
+            raise DeadlineError(f"No answer after {self._deadline_seconds:g} s from the store: could not {what} {path}")
+        return result.result()
 
     def _files(self, path: Union[str, os.PathLike]):
         path = os.fspath(path)
@@ -136,6 +147,13 @@ class Store:
         _require_scheme(scheme, path)
         from tfadaptcp.checkpoint.remote_files import RemoteFiles
         return RemoteFiles(self._retry_seconds), path
+
+
+def _run(function: Callable, args: tuple, result: concurrent.futures.Future) -> None:
+    try:
+        result.set_result(function(*args))
+    except BaseException as error:
+        result.set_exception(error)
 
 
 def _require_scheme(scheme: str, path: str) -> None:
