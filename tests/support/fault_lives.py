@@ -44,7 +44,7 @@ class Life:
     """One model and its directory. `programs` are what is interrupted."""
 
     def __init__(self, directory: str, trace: str):
-        self.directory, self._trace = directory, trace
+        self.directory, self._trace, self.options = directory, trace, OPTIONS
         self.model = oracle.build("momentum", devices=["/CPU:0", "/CPU:0"], dim=2)
         self.copies: dict[int, oracle.Copy] = {}
         self.files: dict[str, bytes] = {}  # of the acknowledged head
@@ -56,7 +56,7 @@ class Life:
 
     def start(self) -> None:
         """A coordinator starts: probe; then claim, listing, and the head published again, with the first checkpoint."""
-        self.manager = tfadaptcp.CheckpointManager(self.model, self.directory, POLICY, engine=OPTIONS,
+        self.manager = tfadaptcp.CheckpointManager(self.model, self.directory, POLICY, engine=self.options,
                                                    max_to_keep=KEEP)
         self.checkpoint()
 

@@ -37,6 +37,15 @@ def plan(text: str) -> Iterator[None]:
         set_plan("")
 
 
+@contextlib.contextmanager
+def hanging(text: str) -> Iterator[None]:
+    """A plan with `hang@N` in it, at the end of which what hangs goes on; checks that something did."""
+    with plan(text):
+        yield
+        at = int(text.partition("hang@")[2].partition(";")[0])
+        assert count() >= at, f"nothing hung: {count()} operations"
+
+
 def _library() -> ctypes.CDLL:
     _ops.lib()
     library = ctypes.CDLL(str(_ops.LIBRARY))

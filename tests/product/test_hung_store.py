@@ -1,0 +1,117 @@
+"""A store that hangs: nothing waits for ever, errors say for whom they waited, and what arrives late does no harm."""
+
+import contextlib
+import dataclasses
+import threading
+import time
+
+import pytest
+
+import tfadaptcp
+from tests.support import fault_lives, faults, oracle
+from tfadaptcp.checkpoint import commit, retention
+from tfadaptcp.checkpoint.store import Store
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hung")
+    made = fault_lives.Life(str(folder / "checkpoints"), str(folder / "trace"))
+    for _ in range(2):
+        made.checkpoint()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def released():
+    yield
+    faults.set_plan("")
+
+
+@contextlib.contextmanager
+def impatient(life):
+    """Only what is meant to hang has a short time-out: a loaded machine is slow."""
+    options = life.options
+    life.options = dataclasses.replace(options, timeout_seconds=1.0)
+    manager = life.manager
+    manager._options, manager._store = life.options, Store(deadline_seconds=1.0)
+    yield
+    life.options = options
+    for patient in (manager, life.manager):
+        patient._options, patient._store = options, Store()
+
+
+def hang(life, match, at, program):
+    """Runs a program whose `at`-th operation on a path with `match` hangs; returns what it raised."""
+    before = time.monotonic()
+    with faults.hanging(f"match={match};hang@{at}"), impatient(life):
+        with pytest.raises(fault_lives.EXPECTED) as raised:
+            program()
+        assert time.monotonic() - before < 60, "no wait without an end"
+        life.check_untouched()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("match, at", [("dense-ps0", 1), ("dense-ps0", 3), ("increment-ps0", 2)])
+def test_segments(life, match, at):
+    error = hang(life, match, at, life.checkpoint)
+    assert "ps 0" in error and "No answer" in error
+    settle()
+    life.check_goes_on()
+
+
+@pytest.mark.parametrize("match, at, names", [("/claims", 1, "list"), (".json", 1, "manifest"), (".json", 4, "manifest"),
+                                              ("/data", 1, "")])
+def test_claims_manifests_and_retention(life, match, at, names):
+    error = hang(life, match, at, life.checkpoint)
+    assert names in error
+    settle()
+    life.check_goes_on()
+
+
+def test_a_manifest_that_arrives_after_the_next_checkpoint(life):
+    """It is whole, and older than the newest; nothing that it names has been deleted meanwhile."""
+    faults.set_plan("match=.json;hang@1")
+    with impatient(life), pytest.raises(tfadaptcp.AdaptCPError, match="may yet be written"):
+        life.checkpoint()
+    late = life.step
+    # The fault strikes once: the others go through while it hangs.
+    life.checkpoint()
+    life.checkpoint()
+    newest = life.step
+    faults.set_plan("")
+    settle()
+    heads, damaged = commit.list_heads(Store(), life.directory)
+    assert [head.step for head in heads][-1] == newest and not damaged
+    if late in [head.step for head in heads]:
+        report = life.manager.restore([head.name for head in heads if head.step == late][0])
+        oracle.check(life.copies[late], life.model, report.checkpoint)
+    life.check_restore()
+    life.check_goes_on()
+
+
+def test_a_start_and_a_claim_that_arrives_late(life):
+    assert "could not write" in hang(life, "probe-", 1, life.start)
+    faults.set_plan("match=/claims/;hang@1")
+    with impatient(life), pytest.raises(tfadaptcp.AdaptCPError, match="No answer after .*claims"):
+        life.start()
+    manager = life.manager
+    life.checkpoint()
+    faults.set_plan("")
+    settle()
+    life.checkpoint()  # its own ghost doesn't fence it off
+    assert life.manager is manager
+
+
+def test_a_listing(life):
+    with faults.hanging("match=/manifests;hang@1"), impatient(life):
+        with pytest.raises(tfadaptcp.AdaptCPError, match="No answer after .* list .*manifests"):
+            life.manager.checkpoints
+    retention.collect(Store(), life.directory, life.manager._claim, fault_lives.KEEP)
+
+
+def settle():
+    """Waits until what hung has ended."""
+    deadline = time.monotonic() + 30
+    while any(thread.name.startswith("tfadaptcp-") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
