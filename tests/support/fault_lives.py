@@ -63,7 +63,7 @@ class Life:
     def checkpoint(self) -> None:
         self.step += 1
         self.model.optimizer.iterations.assign(self.step)
-        rows.write(self.model, [*range(4), *range(20 + self.step % 7, 40, 7)], seed=self.step)
+        rows.write(self.model, [*range(4), *range(20 + self.step % 7, 40, 7), 50 + self.step % 12], seed=self.step)
         rows.remove(self.model, [20 + self.step % 20])
         self.copies[self.step] = oracle.take(self.model)
         assert self.manager.save().step == self.step
