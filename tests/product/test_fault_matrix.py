@@ -33,6 +33,7 @@ def points_hit(life, program, fault):
     for at in itertools.count(1):
         if at <= len(operations) and kinds is not None and operations[at - 1][0] not in kinds:
             continue
+        scans = len(life.scans)
         made, error = life.run(program, plan % at)
         if len(made) < at:  # how many there are depends a little on what there is to tidy
             return hit
@@ -41,6 +42,7 @@ def points_hit(life, program, fault):
         # A directory above ours may well be one that this user can't open. What is durable is not given up because nobody
         # can say whether it came too late.
         told = error is not None or (op, fault) == ("fsync_dir", "EACCES") or (op, kind) == ("list", "claims/")
+        told |= len(life.scans) > scans and kind in ("base", "data/", "data/<head>/")
         assert told, (program.__name__, at, op, path, fault)
         hit.add((program.__name__, at, op, kind, fault))
         life.check_untouched()

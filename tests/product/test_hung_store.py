@@ -9,7 +9,7 @@ import pytest
 
 import tfadaptcp
 from tests.support import fault_lives, faults, oracle
-from tfadaptcp.checkpoint import commit, retention
+from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_listing(life):
     with faults.hanging("match=/manifests;hang@1"), impatient(life):
         with pytest.raises(tfadaptcp.AdaptCPError, match="No answer after .* list .*manifests"):
             life.manager.checkpoints
-    retention.collect(Store(), life.directory, life.manager._claim, fault_lives.KEEP)
+    life.collect()
 
 
 def settle():

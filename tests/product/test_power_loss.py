@@ -8,8 +8,8 @@ import pytest
 
 import tfadaptcp
 from tests.support import fault_lives, faults, oracle, power_loss
-from tfadaptcp.checkpoint import claims, commit, layout, retention
-from tfadaptcp.checkpoint.store import Store, join
+from tfadaptcp.checkpoint import claims, commit, layout
+from tfadaptcp.checkpoint.store import join
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def job():
             life.start()  # with heads to publish again
             life.checkpoint()
             # Two passes with no commit between them.
-            retention.collect(Store(), directory, life.manager._claim, 1)
-            retention.collect(Store(), directory, life.manager._claim, 1)
+            life.collect(1)
+            life.collect(1)
             life.checkpoint()
     trace = power_loss.Trace(os.path.join(folder, "trace"), directory)
     yield trace, life, folder

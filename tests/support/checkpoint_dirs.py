@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Callable, Optional
+from typing import Callable, Iterable, Optional
 
 from tfadaptcp.checkpoint import claims, commit, layout, retention
 from tfadaptcp.checkpoint.manifest import (DenseSpec, GroupSpec, Manifest, ObjectRef, TableSpec, republish, sum_rows,
@@ -146,10 +146,13 @@ def check_whole(store: Store, directory: str) -> list[Manifest]:
     return heads
 
 
-def check_clean(store: Store, directory: str) -> None:
-    """Asserts that the directory holds nothing that no head needs."""
+def check_clean(store: Store, directory: str, held: Iterable[str] = ()) -> None:
+    """Asserts that the directory holds nothing that no head needs, but the data of attempts in progress, `held`."""
     heads, damaged = commit.list_heads(store, directory)
     assert not damaged
-    assert all_objects(store, directory) == {ref.path for manifest in heads for ref in manifest.objects}
+    found = {path for path in all_objects(store, directory) if path.split("/")[1] not in set(held)}
+    needed = {ref.path for manifest in heads for ref in manifest.objects}
+    assert found - needed == set(), "left over"
+    assert needed <= all_objects(store, directory)
     for name in store.list(join(directory, "data")):
         assert store.list(join(directory, "data", name)), f"{name} is empty"

@@ -42,8 +42,10 @@ class Job:
         self.checkpoint()
         self.checkpoint()
         # Data of manifests deleted by one pass goes with the next.
-        retention.collect(Store(), self.directory, self.manager._claim, KEEP)
-        check_clean(Store(), self.directory)
+        scan = self.manager._scan
+        held = [] if scan is None else [scan.name]
+        retention.collect(Store(), self.directory, self.manager._claim, KEEP, held)
+        check_clean(Store(), self.directory, held)
         if plan is not None:
             faults.set_plan(plan)
         # Through a renewal of the base and a passing out of heads, as these follow from the count so far.

@@ -48,6 +48,7 @@ class Life:
         self.model = oracle.build("momentum", devices=["/CPU:0", "/CPU:0"], dim=2)
         self.copies: dict[int, oracle.Copy] = {}
         self.files: dict[str, bytes] = {}  # of the acknowledged head
+        self.scans: set[str] = set()
         self.acknowledged = 0
         self.step = 0
         self.start()
@@ -71,6 +72,10 @@ class Life:
         try:
             self.manager.wait()
         finally:
+            if self.manager._scan is not None:
+                # A base that is written beside; that a fault strikes it costs a line in the log.
+                self.scans.add(self.manager._scan.name)
+                self.manager._scan._thread.join(60)
             # Failing to tidy up is raised too, after the commit.
             if self.manager._last_head is not None and self.manager._last_head.step == self.step:
                 self.acknowledged = self.step
@@ -78,6 +83,14 @@ class Life:
 
     def restore(self) -> None:
         self.manager.restore()
+
+    def in_progress(self) -> list[str]:
+        """Names of attempts whose data has to stay, as the manager has them."""
+        scan = self.manager._scan
+        return self.manager._unknown + ([] if scan is None else [scan.name])
+
+    def collect(self, keep: int = KEEP) -> None:
+        retention.collect(Store(), self.directory, self.manager._claim, keep, self.in_progress())
 
     # ------------------------------------------------------------- faults
 
@@ -120,11 +133,11 @@ class Life:
         heads, _ = commit.list_heads(Store(), self.directory)
         assert heads[-1].step == self.step
         # Data of manifests deleted by one pass goes with the next.
-        retention.collect(Store(), self.directory, self.manager._claim, KEEP, self.manager._unknown)
+        self.collect()
         if self.manager._unknown:
             self.start()  # its data stays while this manager lives
-            retention.collect(Store(), self.directory, self.manager._claim, KEEP)
-        check_clean(Store(), self.directory)
+            self.collect()
+        check_clean(Store(), self.directory, self.in_progress())
         self.check_restore()
 
     def files_of(self, step: int) -> dict[str, bytes]:
