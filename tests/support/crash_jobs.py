@@ -1,7 +1,8 @@
 """A server of processes that are killed while they make checkpoints.
 
 It has imported tfadaptcp and run no op of TensorFlow, so that it can fork: a child starts in no time.
-Reads a JSON request a line from stdin: {"directory", "oracle", "plan", "early"}; answers with a JSON line.
+Reads a JSON request a line from stdin: {"directory", "oracle", "plan", "early", "cluster"}; answers with a JSON line.
+With a cluster, {"worker": [...], "ps": [...]}, the tables live on its parameter servers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import sys
 import traceback
 from pathlib import Path
 
+import tensorflow as tf
+
 import tfadaptcp
+from tests.support import embedding_model as em
 from tests.support import faults, oracle, rows
 from tests.support.checkpoint_dirs import check_clean
 from tfadaptcp import policies
@@ -28,9 +32,15 @@ OPTIONS = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=1024)
 class Job:
     """One life: checks what the lives before left, goes on from there, and dies by the plan."""
 
-    def __init__(self, directory: str, copies: str, early_plan: str):
+    def __init__(self, directory: str, copies: str, early_plan: str, cluster: dict[str, list[str]] | None = None):
         self.directory, self.copies = directory, Path(copies)
-        self.model = oracle.build("momentum", devices=["/CPU:0", "/CPU:0"], dim=2)
+        if cluster is None:
+            self.model = oracle.build("momentum", devices=["/CPU:0", "/CPU:0"], dim=2)
+        else:
+            resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster), rpc_layer="grpc")
+            with tf.distribute.ParameterServerStrategy(resolver).scope():
+                self.model = oracle.build("momentum", devices=em.ps_devices(len(cluster["ps"])), dim=2,
+                                          clear=False)
         faults.set_plan(early_plan)
         self.manager = tfadaptcp.CheckpointManager(self.model, directory, POLICY, engine=OPTIONS, max_to_keep=KEEP)
         self.acknowledged = self.copies / "acknowledged"
@@ -90,7 +100,8 @@ def _child(request: dict, answer: int) -> None:
     reply = {}
     try:
         plans = (request["plan"], None) if request["early"] else ("", request["plan"])
-        reply["operations"] = Job(request["directory"], request["oracle"], plans[0]).run(plans[1])
+        reply["operations"] = Job(request["directory"], request["oracle"], plans[0],
+                                  request["cluster"]).run(plans[1])
     except BaseException:
         reply["error"] = traceback.format_exc()
     os.write(answer, json.dumps(reply).encode())

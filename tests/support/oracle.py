@@ -176,16 +176,18 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def build(optimizer: str | None = "adam", tables: int = 1, devices: Sequence[str] | None = None, dim: int = DIM,
-          seed: int = 5, names: Sequence[str] = (), **layer: Any) -> tf.keras.Model:
+          seed: int = 5, names: Sequence[str] = (), clear: bool = True, **layer: Any) -> tf.keras.Model:
     """A compiled model whose columns of ids go to embedding layers in turn; the old session is cleared.
 
     Args:
       optimizer: a key of `OPTIMIZERS`; None: not compiled.
       tables: embedding layers; 0: a dense model.
       names: of the layers, "emb0" and so on if not given.
+      clear: False in the scope of a strategy, where sessions can't be cleared.
       layer: further arguments of the embedding layers.
     """
-    tf.keras.backend.clear_session()
+    if clear:
+        tf.keras.backend.clear_session()
     tf.keras.utils.set_random_seed(seed)
     ids = tf.keras.Input((COLUMNS,), dtype=layer.get("key_dtype", tf.int64), name="ids")
     rows = []

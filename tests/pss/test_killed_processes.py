@@ -1,0 +1,54 @@
+"""Coordinators and parameter servers of a real cluster, killed at file operations; see tests/support/crash_jobs.py.
+
+The servers outlive the coordinators. Each life checks what the one before left: the acknowledged head equals its full copy.
+"""
+
+import signal
+
+import pytest
+
+from tests.support.lives import Lives
+from tfadaptcp.testing import LocalCluster
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def run(tmp_path, chief_points, ps_points):
+    """Returns how many coordinators and how many parameter servers were killed."""
+    lives = Lives(tmp_path / "lives")
+    killed = {"chief": 0, "ps": 0}
+    cluster = LocalCluster(1, 2)
+    try:
+        def live(plan, early=False, may_fail=""):
+            return lives.live(plan, early, cluster.cluster_spec, may_fail)
+
+        for at, early in chief_points:
+            killed["chief"] += live(f"kill@{at}", early)["signal"] == signal.SIGKILL
+        for i, at in enumerate(ps_points):
+            victim = i % 2
+            # Its operations count from when it starts: writing, and reading what the life before left.
+            cluster.kill("ps", victim)
+            cluster._env["ADAPTCP_STORE_FAULTS"] = f"kill@{at}"
+            cluster.restart("ps", victim)
+            live("", may_fail="Error")
+            del cluster._env["ADAPTCP_STORE_FAULTS"]
+            if not cluster._servers["ps", victim].is_running():
+                killed["ps"] += 1
+                cluster.restart("ps", victim)
+        assert live("")["signal"] == 0
+    finally:
+        lives.end()
+        cluster.stop()
+    return killed
+
+
+def test_killed_at_a_few_operations(tmp_path):
+    chief = [(5, True), (19, True), (2, False), (9, False), (15, False), (24, False), (31, False)]
+    assert run(tmp_path, chief, [2, 9, 16, 27, 44]) == {"chief": 7, "ps": 5}
+
+
+@pytest.mark.slow
+def test_killed_at_many_operations(tmp_path):
+    chief = [(at, True) for at in range(3, 33, 3)] + [(at, False) for at in range(1, 61, 5)]
+    killed = run(tmp_path, chief, range(1, 73, 4))
+    assert killed["chief"] >= 20 and killed["ps"] >= 16, killed
