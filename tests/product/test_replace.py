@@ -1,7 +1,10 @@
 """Clear, import and load of tracked tables: what was at the cut is saved, and what came after is in the next base."""
 
+import threading
+
 import pytest
 import tensorflow as tf
+import tensorflow_recommenders_addons.dynamic_embedding as de
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import cuckoo_hashtable_ops
 
 import tfadaptcp
@@ -42,15 +45,14 @@ def import_rows(model, tables=slice(None), directory=None):
 
 
 def load(model, tables=slice(None), directory=None):
-    """Rows that TFRA saved some changes ago."""
+    """Rows that another table has saved; TFRA adds them: keys that are there, and new ones."""
     for i, variable in enumerate(variables(model, tables)):
-        for table in variable.tables:
-            table.save_to_file_system(str(directory), file_name=f"{i}-{table._name}", buffer_size=16)
-    rows.write(model, range(2000, 2010))
-    rows.remove(model, range(20))
-    for i, variable in enumerate(variables(model, tables)):
-        for table in variable.tables:
-            table.load_from_file_system(str(directory), file_name=f"{i}-{table._name}", buffer_size=16)
+        for shard, table in enumerate(variable.tables):
+            source = de.CuckooHashTable(tf.int64, tf.float32, tf.zeros([oracle.DIM]), name="source", checkpoint=False)
+            source.insert(tf.constant([shard, 10 + shard, 3000 + shard], tf.int64), rows.values_of(variable, 3, [i, shard]))
+            source.save_to_file_system(str(directory), file_name=f"{i}-{shard}", buffer_size=16)
+            table.load_from_file_system(str(directory), file_name=f"{i}-{shard}", buffer_size=16)
+            assert table.lookup(tf.constant([3000 + shard], tf.int64), return_exists=True)[1]
 
 
 OPS = [clear, import_rows, load]
@@ -103,7 +105,6 @@ def test_the_next_checkpoint_is_complete(replace, tables, policy, models, tmp_pa
 
 def hold_saves(manager, monkeypatch):
     """Makes save ops begin only when the function returned is called; the cut is taken at once."""
-    import threading
     save, go = manager.engine.save, threading.Event()
     monkeypatch.setattr(manager.engine, "save", lambda *arguments: go.wait(30) and save(*arguments))
     return go.set
@@ -216,7 +217,7 @@ def test_keras_checkpoint_restored_into_a_tracked_model(models, tmp_path):
     rows.write(model, range(40, 90), seed=8)
     save(manager, model, copies)
     tf.train.Checkpoint(model=model).restore(path)
-    assert oracle.difference(before, oracle.take(model)) is None or variables(model)[0].size() == 45
+    oracle.check(before, model)
     save(manager, model, copies)
     check_all(tmp_path / "run", copies, target)
 
