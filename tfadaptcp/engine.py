@@ -22,7 +22,7 @@ from tfadaptcp.embeddings import dense, discovery, unsupported
 from tfadaptcp.errors import DeadlineError
 
 _log = logging.getLogger("tfadaptcp")
-_LOCAL = "/job:localhost"
+LOCAL = "/job:localhost"  # the job of this process, without a cluster
 # How long a host may take to answer, where nothing else is said; and to restore what may be terabytes.
 CALL_SECONDS = 600.0
 RESTORE_SECONDS = 6 * 3600.0
@@ -328,7 +328,7 @@ def _hosts(groups: List[discovery.Group], slices: List[dense.DenseSlice]) -> Lis
 
 def _cpu_of(device: str) -> str:
     """The CPU of the process that a device belongs to."""
-    spec = tf.DeviceSpec.from_string(device or f"{_LOCAL}/replica:0/task:0")
+    spec = tf.DeviceSpec.from_string(device or f"{LOCAL}/replica:0/task:0")
     return tf.DeviceSpec(job=spec.job or "localhost", replica=spec.replica or 0, task=spec.task or 0,
                          device_type="CPU", device_index=0).to_string()
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import draining, measurements, policies
+from tfadaptcp import draining, measurements, policies, probe
 from tfadaptcp.attaching import DECAY, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout, retention
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, republish, sum_rows, utc_now
@@ -93,7 +93,7 @@ class CheckpointManager:
         self._model = model
         self._optimizer = optimizer
         self._engine = attach(model, optimizer, self._decay)
-        self._store.check_writable(self._directory)
+        probe.check(self._engine, self._store, self._directory)
         self._claim: Optional[claims.Claim] = None
         self._run: Optional[str] = None  # of a claim that failed: it may yet arrive, and must not fence its own manager
         self._sequence = 0
@@ -287,14 +287,13 @@ class CheckpointManager:
 
     @property
     def _patience(self) -> float:
-        """How long a checkpoint may take from its cut to its very end, in seconds: to be written, committed, tidied up after."""
+        """How long a checkpoint may take from its cut to its very end, in seconds."""
         return 3 * self._options.timeout_seconds
 
     def _join(self, pending: _Pending) -> None:
         pending.thread.join(self._patience)
         if pending.thread.is_alive():
-            raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._patience:g} s. It is still "
-                                "pending, and may yet be committed or fail.")
+            raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._patience:g} s.")
 
     def _skip(self, why: str) -> None:
         self._counters["skipped"] += 1
@@ -342,6 +341,7 @@ class CheckpointManager:
             sequence += 1
         self._sequence = sequence
         self._claim, self._run = claim, None
+        probe.warn_if_full(self._engine, self._store, self._directory)
 
     def _cut(self, consistency: str, epoch: int, batch: Optional[int], epoch_start_step: int,
              replaced: bool = False) -> _Pending:

@@ -350,3 +350,21 @@ def killed_ps_then_restore():
         except Exception as raised:
             error = type(raised).__name__
         return {"error": error, "seconds": time.monotonic() - start}
+
+
+def directory_that_one_ps_sees_elsewhere():
+    """A path that means another directory in every process: its own working directory."""
+    with LocalCluster(1, 2) as cluster:
+        os.chdir(CHECKPOINTS)
+        cluster.kill("ps", 0)
+        cluster.restart("ps", 0)  # it starts here, ps 1 stays where it was
+        with cluster.strategy().scope():
+            model = two_tables(2, adam())
+        errors = []
+        for directory in ("/proc/self/cwd/here", "/proc/self/none/here", CHECKPOINTS):
+            try:
+                tfadaptcp.CheckpointManager(model, directory)
+                errors.append("")
+            except tfadaptcp.AdaptCPError as error:
+                errors.append(f"{type(error).__name__}: {error}")
+        return {"errors": errors, "left": sorted(os.listdir(os.path.join(CHECKPOINTS, "data")))}

@@ -86,6 +86,11 @@ class LocalFiles:
                 raise IsADirectoryError(errno.EISDIR, "Received: a directory. Expected: an object", path)
             return status.st_size
 
+    def free_bytes(self, directory: str) -> int:
+        with _reported("measure", directory):
+            status = os.statvfs(directory)
+            return status.f_bavail * status.f_frsize
+
     def delete(self, path: str, durable: bool = True) -> None:
         with _reported("delete", path):
             fault_point("delete", path)
@@ -129,6 +134,9 @@ class LocalFiles:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # this file system has no durability of directories to offer
+                raise
         finally:
             os.close(fd)
 

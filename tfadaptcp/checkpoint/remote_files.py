@@ -85,6 +85,9 @@ class RemoteFiles:
 
         return self._retried("stat", path, attempt)
 
+    def free_bytes(self, directory: str) -> None:
+        """Unknown."""
+
     def delete(self, path: str, durable: bool = True) -> None:
         del durable  # always is
 

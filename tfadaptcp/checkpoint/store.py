@@ -8,7 +8,7 @@ import concurrent.futures
 import os
 import secrets
 import threading
-from typing import Any, Callable, List, Union
+from typing import Any, Callable, List, Optional, Union
 
 from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
 from tfadaptcp.checkpoint.local_files import LocalFiles
@@ -90,6 +90,10 @@ class Store:
     def make_dirs(self, directory: str) -> None:
         """Creates a directory and its parents, durably. That it exists is no error."""
         self._call("create", directory, "make_dirs")
+
+    def free_bytes(self, directory: str) -> Optional[int]:
+        """Returns the room left where a directory is; None for a remote store, which doesn't tell."""
+        return self._call("measure", directory, "free_bytes")
 
     def check_supported(self, directory: str) -> None:
         """Raises UnsupportedStoreError unless this process has a file system for the directory's scheme.
