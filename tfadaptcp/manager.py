@@ -291,8 +291,7 @@ class CheckpointManager:
         return 3 * self._options.timeout_seconds
 
     def _join(self, pending: _Pending) -> None:
-        pending.thread.join(self._patience)
-        if pending.thread.is_alive():
+        if pending.thread.join(self._patience) or pending.thread.is_alive():
             raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._patience:g} s.")
 
     def _skip(self, why: str) -> None:
