@@ -53,8 +53,8 @@ namespace {
 using testing::MemorySource;
 using testing::Random;
 
-// A byte of JSON may become a node of its own, and its copy in a message.
-constexpr size_t kBytesPerByte = 32;
+// Brackets in brackets take the most: a node and its place on a stack, for a byte.
+constexpr size_t kBytesPerByte = 100;
 constexpr size_t kBytesAnyway = 16384;
 
 uint64_t NumberFrom(const char* name, uint64_t otherwise) {
