@@ -73,7 +73,7 @@ def test_evicted_rows_stay_away(policy, optimizer, shards, tmp_path, monkeypatch
         oracle.check(copies[name], model, name)
     newest = list(copies)[-1]
     fresh = build(policy, optimizer, shards, seed=9)
-    fresh.load_adaptcp(tmp_path)
+    assert fresh.load_adaptcp(tmp_path).rows == copies[newest].rows()
     oracle.check(copies[newest], fresh, f"into {shards} shards", shards=False)
     oracle.check_placement(fresh)
     # The policy goes on from there; a restriction before the first step takes slots along.
