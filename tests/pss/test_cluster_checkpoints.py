@@ -38,6 +38,7 @@ def test_checkpoints_tell_of_the_cut(trained):
 @of_trained
 def test_hot_and_cold_files_exist(trained):
     _, infos = trained
+    assert [head["base"] for head in infos[2]] == [1, 1, 1, 1, 1, 5], "the last goes by a base read beside training"
     kinds = {kind for head in infos[2] for kind, rows in head["rows"].items() if any(rows.values())}
     assert kinds == {"base", "increment", "differential"}
     assert all("differential" not in head["rows"] for head in infos[1])

@@ -20,14 +20,17 @@ import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
 
 from tests.support import embedding_model as em
+from tests.support.bases import end_scan
 from tfadaptcp import policies
 from tfadaptcp.attaching import ENGINE
+from tfadaptcp.checkpoint import commit
+from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.testing import LocalCluster
 
 CHECKPOINTS = os.environ.get("CHECKPOINTS", "")
 ORACLE = Path(os.environ.get("ORACLE", "."))
-# Hot and cold files, and a second base, within a few checkpoints.
-ADAPTIVE = policies.Adaptive(first_period=4, max_restore_factor=8.0, decay=0.5)
+# Hot and cold files, and a base that is read beside training, within a few checkpoints.
+ADAPTIVE = policies.Adaptive(first_period=3, max_restore_factor=8.0, decay=0.5)
 
 
 def full_copy(model) -> dict[str, np.ndarray]:
@@ -81,6 +84,7 @@ class CopyEachCut(tf.keras.callbacks.Callback):
         if manager.stats()["saves"] > self._seen:
             self._seen = manager.stats()["saves"]
             info = manager.wait()
+            end_scan(manager)
             np.savez(ORACLE / info.name, **full_copy(self.model))
 
 
@@ -105,8 +109,9 @@ def train(num_workers: int, num_ps: int, policy, optimizer=adam, **kwargs):
                                                 save_at_end=False)
         model.fit(em.batches(), steps_per_epoch=120, epochs=2, verbose=0,
                   callbacks=[checkpoints, CopyEachCut(checkpoints)])
-        return [{"name": info.name, "step": info.step, "epoch": info.epoch, "batch": info.batch, "rows": info.rows}
-                for info in checkpoints.manager.checkpoints]
+        bases = [head.base_sequence for head in commit.list_heads(Store(), CHECKPOINTS)[0]]
+        return [{"name": info.name, "step": info.step, "epoch": info.epoch, "batch": info.batch, "rows": info.rows,
+                 "base": base} for info, base in zip(checkpoints.manager.checkpoints, bases)]
 
 
 def train_on_1_ps():
