@@ -50,8 +50,8 @@ def tables() -> dict:
     with Peak() as first:
         manager.save()
         # Updates capture what the drain has not.
-        for start in range(100_000, 200_000, 20_000):
-            rows.write(model, range(start, start + 20_000), value=1.5)
+        for start in range(100_000, 200_000, 5_000):
+            rows.write(model, range(start, start + 5_000), value=1.5)
         manager.wait()
     by_update = manager.stats()["rows_by_update"]
     seen = []
