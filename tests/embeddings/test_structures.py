@@ -202,7 +202,8 @@ class Holder(tf.keras.layers.Layer):
 
 
 @pytest.mark.parametrize("make, match", [
-    (lambda: tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1, name="words"), "MutableHashTable 'words'"),
+    (lambda: tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1, name="words"),
+     "MutableHashTable 'words'"),
     (lambda: tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, -1, -2, -3), "DenseHashTable"),
     (lambda: tf.Variable(tf.bitcast(tf.constant([1], tf.int8), tf.qint8), name="quantised"),
      "'quantised.*Received: qint8. Expected: .*float32"),

@@ -49,7 +49,8 @@ def load(model, tables=slice(None), directory=None):
     for i, variable in enumerate(variables(model, tables)):
         for shard, table in enumerate(variable.tables):
             source = de.CuckooHashTable(tf.int64, tf.float32, tf.zeros([oracle.DIM]), name="source", checkpoint=False)
-            source.insert(tf.constant([shard, 10 + shard, 3000 + shard], tf.int64), rows.values_of(variable, 3, [i, shard]))
+            keys = tf.constant([shard, 10 + shard, 3000 + shard], tf.int64)
+            source.insert(keys, rows.values_of(variable, 3, [i, shard]))
             source.save_to_file_system(str(directory), file_name=f"{i}-{shard}", buffer_size=16)
             table.load_from_file_system(str(directory), file_name=f"{i}-{shard}", buffer_size=16)
             assert table.lookup(tf.constant([3000 + shard], tf.int64), return_exists=True)[1]

@@ -1,4 +1,4 @@
-"""What each op of a table leaves in a checkpoint: additions, duplicates, removals of keys that are not there, lookups."""
+"""What table ops leave in a checkpoint: additions, duplicates, removals of keys that are not there, lookups."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What a checkpoint of a model can't hold. It is refused by name when the model is looked at, before anything is saved."""
+"""What a checkpoint of a model can't hold: refused by name when the model is looked at, before anything is saved."""
 
 from typing import Any, Iterable, List
 
@@ -49,8 +49,8 @@ def check_trained(shadows: Iterable[Any], variables: List[Any]) -> None:
         if id(shadow.ids) not in ids:
             raise UntrackableTableError(
                 f"The optimizer trains a table that is not in the model, which would not be saved. Received: slots "
-                f"{shadow.params.name!r}. Expected: slots of tables that are attributes of the model or its layers. Hold "
-                "the variable in a layer, give each model an optimizer of its own, or save weights only "
+                f"{shadow.params.name!r}. Expected: slots of tables that are attributes of the model or its layers. "
+                "Hold the variable in a layer, give each model an optimizer of its own, or save weights only "
                 "(optimizer=False).")
 
 
