@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr Key kKeys = 4096;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kCuts = 60;  // several times slower
+constexpr int kCuts = 40;  // several times slower
 #else
 constexpr int kCuts = 200;
 #endif

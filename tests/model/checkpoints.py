@@ -94,7 +94,7 @@ class Directory:
         check_equal(self.merge(head), head.copy, f"head {head.name}")
 
     def collect(self) -> None:
-        """One pass of retention: old heads go, and objects that none needs; those of heads that go now stay for a pass."""
+        """One pass of retention: old heads go, and objects that none needed before."""
         needed = set().union(*(head.objects for head in self.heads))
         if "keeps the newest chain only" in self.broken:
             needed = self.heads[-1].objects

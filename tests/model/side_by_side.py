@@ -1,8 +1,8 @@
 """The product and its model, taken through the same steps.
 
 After every checkpoint the files are compared with what the model says must be in them, key by key; after every restore
-the tables with the copy taken at the cut. What only the product can know, the model is told: sequence numbers, and how a
-checkpoint ended into which a fault was put.
+the tables with the copy taken at the cut. What only the product can know, the model is told: sequence numbers, and how
+a checkpoint ended into which a fault was put.
 
 A checkpoint is held after its cut, and again when its rows are drained, so that the steps in between are between.
 """
@@ -294,6 +294,9 @@ class SideBySide:
             assert error is not None, f"checkpoint {name} has disappeared"
         if name in manifests:
             self._copies[name] = self._copy
+            head = self._head(name)
+            if head.base_start < head.sequence and any(job.directory.objects[i].rows for i in head.increments[:-1]):
+                self.seen["increments kept above a scanned base"] += head.base not in self._compared
             self._compare_rows(self._head(name), manifests[name])
         if faulty:  # retention may have got stuck anywhere
             job.directory.heads = [head for head in job.directory.heads if head.name in manifests]
@@ -307,7 +310,8 @@ class SideBySide:
     def _compare_rows(self, head: Head, manifest: Any) -> None:
         """The objects of a head are those they should be, and what is in those that are new."""
         levels = set()
-        for kind, items in (("base", [head.base]), ("increment", head.increments), ("differential", [head.differential])):
+        for kind, items in (("base", [head.base]), ("increment", head.increments),
+                            ("differential", [head.differential])):
             for item in items:
                 rows, sequence = self._job.directory.objects[item].rows, self._job.directory.objects[item].sequence
                 levels |= {(kind, sequence)} if rows else set()
