@@ -43,7 +43,6 @@ class Dice:
     """A policy that does what the step says."""
 
     name = "dice"
-    snapshot_bases = True
 
     def __init__(self, decay: float):
         self.decay = decay

@@ -54,10 +54,12 @@ LONG_ODDS: Odds = [
 # What random sequences must come across, or they test less than they seem to.
 EXPECTED = {
     "delta committed", "delta committed, nobody told", "snapshot committed", "snapshot committed, nobody told",
-    "scanned base committed", "increments kept above a scanned base", "scan failed", "failed", "failed, nobody told",
-    "no cut", "outcome unknown, there", "outcome unknown, not there", "published again", "trackers made anew", "cleared", "cleared while pending",
-    "restored, newest, same shards", "restored, newest, other shards", "restored, older, same shards",
-    "restored, older, other shards", "rows captured by drain", "rows captured by update", "rows captured by lookup",
+    "scanned base committed", "increments kept above a scanned base", "scan failed",
+    "failed", "failed, nobody told", "no cut", "outcome unknown, there", "outcome unknown, not there",
+    "published again", "trackers made anew", "cleared", "cleared while pending",
+    "restored, newest, same shards", "restored, newest, other shards",
+    "restored, older, same shards", "restored, older, other shards",
+    "rows captured by drain", "rows captured by update", "rows captured by lookup",
 }
 
 
