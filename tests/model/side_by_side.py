@@ -25,7 +25,7 @@ from tests.support import faults, oracle
 from tests.support.checkpoint_dirs import check_clean
 from tfadaptcp import EngineOptions
 from tfadaptcp.checkpoint import commit, retention
-from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import AdaptCPError, CommitOutcomeUnknownError
 from tfadaptcp.attaching import ENGINE
 
@@ -108,6 +108,8 @@ class SideBySide:
         self._copy: oracle.Copy | None = None  # of the pending checkpoint
         self._manager: Any = None
         self._compared: set[int] = set()  # objects
+        self._pending_name = ""
+        self._held: list[str] = []  # checkpoints that may exist, as far as this manager can tell
         self.seen: collections.Counter[str] = collections.Counter()  # what has happened, for who wants to know
         self._dense = 0
         self._make_manager(DECAYS[0], 3, 0)
@@ -217,6 +219,7 @@ class SideBySide:
         if info is None:
             self.seen["no cut"] += 1
             return
+        self._pending_name = info.name
         self._job.claimed = True
         self._job.generation, n = info.generation, info.sequence
         self._job.take_cut(n, self._policy.threshold, is_base)
@@ -279,6 +282,7 @@ class SideBySide:
         told_nobody = ", nobody told" if told != ALL else ""
         if isinstance(error, CommitOutcomeUnknownError):
             self.seen["outcome unknown, " + ("there" if name in manifests else "not there")] += 1
+            self._held.append(self._pending_name)
             job.unknown() if name in manifests else job.fail(late=True)
         elif name in manifests:
             kind = "snapshot" if job.pending.is_base else "delta" if job.pending.scan is None else "scanned base"
@@ -300,6 +304,8 @@ class SideBySide:
         if faulty:  # retention may have got stuck anywhere
             job.directory.heads = [head for head in job.directory.heads if head.name in manifests]
         self._compare_heads(manifests.values())
+        for held in self._held:
+            assert self._store.list(join(self._directory, "data", held)), f"{held} may exist, but its data is gone"
 
     def _compare_heads(self, manifests: Iterable[Any]) -> None:
         found = [written.name_of(manifest.head) for manifest in manifests]
@@ -390,6 +396,7 @@ class SideBySide:
         engine = self._manager.engine
         job = self._job
         job.directory.keep, job.claimed, job.last_committed = keep, False, 0
+        self._held = []
         if engine is not before:
             self.seen["trackers made anew"] += 1
             job.attach(decay, sequence=1)
