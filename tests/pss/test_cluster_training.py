@@ -1,0 +1,31 @@
+"""Ways of training under parameter servers."""
+
+import pytest
+
+from tests.support.jobs import run_job
+
+JOBS = "tests.support.cluster_training_jobs"
+
+
+def run(job, tmp_path, timeout=280):
+    (tmp_path / "oracle").mkdir()
+    return run_job(JOBS, job, timeout,
+                   {"CHECKPOINTS": str(tmp_path / "checkpoints"), "ORACLE": str(tmp_path / "oracle")})
+
+
+def test_several_steps_per_execution_and_data_that_ends(tmp_path):
+    found = run("several_steps_per_execution_and_data_that_ends", tmp_path)
+    assert found["places"] == [[40, 0, 40], [80, 1, 0]]
+    assert found["rows"][0] == found["rows"][1], "lookups changed rows"
+    assert found["ended"] and found["last"] == [2, 0]
+    assert len(found["wrong"]) == found["heads"] == 4
+    assert {name: wrong for name, wrong in found["wrong"].items() if wrong} == {}
+    assert found["logs"] >= 2, "a file for each fit"
+
+
+@pytest.mark.parametrize("job, size", [
+    ("dense_of_60_mb", 60), pytest.param("dense_of_3_gb", 3072, marks=pytest.mark.slow)])
+def test_large_dense_variables(job, size, tmp_path):
+    found = run(job, tmp_path)
+    assert found["wrong"] == [] and found["hosts"] == 2
+    assert found["bytes"] > size << 20
