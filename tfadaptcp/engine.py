@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import tensorflow as tf
 from tensorflow.python.eager import context, executor
@@ -162,12 +162,12 @@ class Engine:
 
     # ------------------------------------------------------------- a checkpoint
 
-    def cut(self, request: Dict[str, Any]) -> Dict[int, Dict[str, Any]]:
+    def cut(self, request: Dict[str, Any], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Dict[str, Any]]:
         """Takes the cut on every host; returns their replies. All or none: a failed cut is resolved everywhere."""
         try:
-            return self.on_all(lambda host: self.call(host, self._ops.adaptcp_cut, request))
+            return self.on_all(lambda host: self.call(host, self._ops.adaptcp_cut, request), timeout_seconds)
         except BaseException:
-            self.resolve(request["sequence"], committed=False, best_effort=True)
+            self.resolve(request["sequence"], committed=False, best_effort=True, timeout_seconds=timeout_seconds)
             raise
 
     def copy_dense(self) -> Dict[int, List[tf.Tensor]]:
@@ -183,7 +183,7 @@ class Engine:
         """
         def save_on(host: Host) -> Dict[str, Any]:
             slices = [{"name": item.name, "shape": item.shape, "offset": item.offset} for item in host.dense]
-            text = json.dumps({**request, "session": self.session, "ps": host.index, "dense": slices})
+            text = here(json.dumps({**request, "session": self.session, "ps": host.index, "dense": slices}))
             with _on(host):
                 return json.loads(self._ops.adaptcp_save(text, copies[host.index]).numpy())
         return self.on_all(save_on, timeout_seconds)
@@ -244,8 +244,9 @@ class Engine:
 
     def read_dense(self, host: Host, request: Dict[str, Any], dtypes: List[tf.DType]) -> List[tf.Tensor]:
         """Reads dense tensors, whole, out of objects, on a host."""
+        text = here(json.dumps(request))
         with _on(host):
-            return self._ops.adaptcp_read_dense(json.dumps(request), Tdense=dtypes)
+            return self._ops.adaptcp_read_dense(text, Tdense=dtypes)
 
     def list_rows(self, tables: List[str]) -> None:
         """Lists the rows of tables that their trackers don't know, as unsaved. Costs an export of each."""
@@ -277,6 +278,7 @@ class Engine:
         return {key: result.result() for key, result in results.items()}
 
     def _text(self, host: Host, op: Callable, *inputs: Any) -> Optional[bytes]:
+        inputs = [here(item) if isinstance(item, (str, bytes)) else item for item in inputs]
         with _on(host):
             reply = op(*inputs)
             return reply.numpy() if tf.is_tensor(reply) else None
@@ -335,6 +337,13 @@ def _cpu_of(device: str) -> str:
 
 def _task(device: str) -> int:
     return tf.DeviceSpec.from_string(device).task or 0
+
+
+def here(text: Union[str, bytes]) -> tf.Tensor:
+    """A tensor in this process, for an op elsewhere. Made in the scope of another host's device it would be sent there by a
+    thread that holds Python's lock meanwhile: a host that stands still would then stop this whole process."""
+    with tf.device("/device:CPU:0"):
+        return tf.constant(text)
 
 
 def _on(host: Host):

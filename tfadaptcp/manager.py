@@ -375,24 +375,24 @@ class CheckpointManager:
             "capture_memory_bytes": self._options.capture_memory_bytes,
             "update_wait_ms": int(1000 * self._options.update_wait_seconds)}
         try:
-            replies = self._engine.cut(request)
+            replies = self._engine.cut(request, self._options.timeout_seconds)
             step = self._step()
             copies = self._engine.copy_dense()
             scalars = dense.read_scalars(self._engine.optimizer)
         except BaseException as error:  # an interrupt too: nobody will write what was cut
             self._counters["failed"] += 1
-            self._engine.resolve(name.sequence, committed=False, best_effort=True)
+            self._engine.resolve(name.sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
             if not isinstance(error, Exception):
                 raise
             raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
         if any("replaced" in reply for reply in replies.values()):
             # Tables were cleared, imported or loaded, as the hosts of those know: this has to be a base.
-            self._engine.resolve(name.sequence, committed=False, best_effort=True)
+            self._engine.resolve(name.sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
             return self._cut(consistency, epoch, batch, epoch_start_step, replaced=True)
         changed = {ps: reply["incarnation"] for ps, reply in replies.items()
                    if reply["incarnation"] != self._engine.incarnations[str(ps)]}
         if changed:
-            self._engine.resolve(name.sequence, committed=False, best_effort=True)
+            self._engine.resolve(name.sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
             raise SaveFailedError(f"checkpoint {name}: ps {sorted(changed)} was restarted since the model was attached, "
                                   f"and has lost its rows. Restore a checkpoint first.")
         table_rows: Dict[str, int] = {}

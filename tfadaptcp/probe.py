@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfadaptcp.checkpoint import layout
 from tfadaptcp.checkpoint.store import Store, join
-from tfadaptcp.engine import LOCAL, Engine, Host
+from tfadaptcp.engine import LOCAL, Engine, Host, here
 from tfadaptcp.errors import StoreUnavailableError
 
 _log = logging.getLogger("tfadaptcp")
@@ -39,8 +39,9 @@ def _check_host(host: Host, store: Store, directory: str) -> None:
         path = join(directory, layout.DATA, layout.PROBE_PREFIX + secrets.token_hex(6))
         try:
             # TensorFlow's own op: a host that can't even do this can't write segments.
+            name, text = here(path), here(content)
             with tf.device(host.device):
-                tf.io.write_file(path, content)
+                tf.io.write_file(name, text)
         except tf.errors.OpError as error:
             if isinstance(error, tf.errors.UnavailableError):
                 raise  # of the host, not of its files

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from tests.support.jobs import run_job
 from tests.support.lives import Lives
 from tfadaptcp.testing import LocalCluster
 
@@ -45,6 +46,15 @@ def run(tmp_path, chief_points, ps_points):
 def test_killed_at_a_few_operations(tmp_path):
     chief = [(5, True), (19, True), (2, False), (9, False), (15, False), (24, False), (31, False)]
     assert run(tmp_path, chief, [2, 9, 16, 27, 44]) == {"chief": 7, "ps": 5}
+
+
+def test_a_parameter_server_that_stands_still_is_named(tmp_path):
+    """(orbax#392, pytorch#157781)"""
+    (tmp_path / "oracle").mkdir()
+    found = run_job("tests.support.cluster_jobs", "ps_that_hangs", 280,
+                    {"CHECKPOINTS": str(tmp_path / "checkpoints"), "ORACLE": str(tmp_path / "oracle")})
+    assert found["error"].startswith("SaveFailedError") and found["error"].endswith("No answer after 2 s from ps 1")
+    assert len(found["wrong"]) == 2 and not any(found["wrong"].values()), found["wrong"]
 
 
 @pytest.mark.slow

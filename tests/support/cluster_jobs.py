@@ -5,6 +5,7 @@ Directories come in the environment: CHECKPOINTS, and ORACLE for the full copies
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -373,3 +374,36 @@ def directory_that_one_ps_sees_elsewhere():
             except tfadaptcp.AdaptCPError as error:
                 errors.append(f"{type(error).__name__}: {error}")
         return {"errors": errors, "left": sorted(os.listdir(os.path.join(CHECKPOINTS, "data")))}
+
+
+def ps_that_hangs():
+    """A ps stands still during a cut and goes on later: the save names it, and the next one is whole."""
+    with LocalCluster(1, 2) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(2, adam())
+        manager = tfadaptcp.CheckpointManager(model, CHECKPOINTS, ADAPTIVE,
+                                              engine=tfadaptcp.EngineOptions(timeout_seconds=40))
+        model.fit(em.batches(), steps_per_epoch=10, verbose=0)
+        manager.save()
+        manager.wait()
+        manager._options = dataclasses.replace(manager._options, timeout_seconds=2)
+        os.kill(cluster.pid("ps", 1), signal.SIGSTOP)
+        try:
+            manager.save()
+            error = ""
+        except tfadaptcp.AdaptCPError as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        os.kill(cluster.pid("ps", 1), signal.SIGCONT)
+        manager._options = dataclasses.replace(manager._options, timeout_seconds=40)
+        wrong = {}
+        for _ in range(2):
+            model.fit(em.batches(), steps_per_epoch=10, verbose=0)
+            expected = full_copy(model)
+            manager.save()
+            info = manager.wait()
+            wrong[info.name] = (info, expected)
+        found = {}
+        for name, (info, expected) in wrong.items():
+            model.load_adaptcp(CHECKPOINTS, name)
+            found[name] = differences(expected, full_copy(model))
+        return {"error": error, "wrong": found}
