@@ -376,6 +376,9 @@ class SideBySide:
         oracle.check_placement(self._model)
         self.seen[f"restored, {'newest' if which % len(heads) == 0 else 'older'}, "
                   f"{'same' if shards == len(self._job.shards) else 'other'} shards"] += 1
+        if self._job.directory.objects[head.differential].rows:
+            way = "in place" if manifest.groups[0].num_shards == shards else "routed"
+            self.seen[f"restored a differential, {way}"] += 1
         self._job.decay = Decay(engine.decay)
         self._job.restore(which, shards, engine.last_sequence + 1)
         self._make_manager(engine.decay, self._job.directory.keep, self._options)

@@ -49,6 +49,7 @@ LONG_ODDS: Odds = [
     (40, "cut", [one_of(0, 2, 3, 4, 5), one_of(0, 0, 0, 0, 2)]),
     (40, "commit", []),
     (6, "scan", [one_of(0), one_of(0)]),
+    (5, "restore", [one_of(0, 0, 1), one_of(1, 1, 1, 2)]),
 ]
 
 # What random sequences must come across, or they test less than they seem to.
@@ -59,6 +60,7 @@ EXPECTED = {
     "published again", "trackers made anew", "cleared", "cleared while pending",
     "restored, newest, same shards", "restored, newest, other shards",
     "restored, older, same shards", "restored, older, other shards",
+    "restored a differential, in place", "restored a differential, routed",
     "rows captured by drain", "rows captured by update", "rows captured by lookup",
 }
 
