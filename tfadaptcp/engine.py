@@ -82,6 +82,8 @@ class Engine:
         self._came_from: Optional[Tuple[str, manifest.Manifest]] = None
         # Changes whenever the trackers stop going on from where they were.
         self.chain = 0
+        # The number of the restore that may write rows; ops of one that was given up may still come.
+        self.restore = 0
         # That which writes the pending checkpoint, whichever manager took it: there is one at a time.
         self.writer: Optional[threading.Thread] = None
         self.hosts = _hosts(self.groups, self.dense)

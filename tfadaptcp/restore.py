@@ -140,7 +140,7 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
              "tables": {group.ours.name: [i is not None for i in group.take] for group in plan.groups}}
     # Of groups that are restored in part.
     kept = [table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables) if i is None]
-    engine.on_all(lambda host: engine.call(host, ops.adaptcp_restore_begin, begin))
+    _begin(engine, begin)
     try:
         # Of a head that is not restored as a whole only what has rows for it.
         levels = objects.levels(directory, head, None if plan.continues else [group.theirs.name for group in plan.groups])
@@ -160,7 +160,7 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
         bytes_dense = _restore_dense(engine, directory, head, plan)
     except BaseException:
         # Half restored is worse than empty: nobody may take it for the checkpoint.
-        engine.on_all(lambda host: engine.call(host, ops.adaptcp_restore_begin, begin))
+        _begin(engine, begin)
         raise
     finally:
         if kept:
@@ -170,6 +170,13 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
     if plan.continues:
         engine.move_to(directory, head)
     return bytes_dense + sum(level["bytes"] for level in levels)
+
+
+def _begin(engine: Engine, request: Dict[str, Any]) -> None:
+    """Empties the tables; rows of restores before this one are refused from now on."""
+    engine.restore += 1
+    request = {**request, "restore": engine.restore}
+    engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_begin, request))
 
 
 def _same_sharding(head: Manifest, plan: Plan) -> bool:
@@ -187,7 +194,7 @@ def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any
               for group in plan.groups}
 
     def request(host: Host) -> Dict[str, Any]:
-        return {"head": head.sequence, "specs": objects.specs(head), "groups": groups,
+        return {"restore": engine.restore, "head": head.sequence, "specs": objects.specs(head), "groups": groups,
                 "levels": [{"sequence": level["sequence"], "differential": level["differential"],
                             "objects": [item for item in level["objects"] if item["ps"] == host.index]}
                            for level in levels]}

@@ -26,6 +26,7 @@ struct RestoreLevel {
   Seq head = 0;                    // the checkpoint being restored
   Seq written = 0;                 // the one that wrote these rows
   bool from_differential = false;
+  uint64_t restore = 0;            // the number its session was told
 };
 
 class Group {

@@ -44,6 +44,7 @@ class RestoreBeginOp : public tf::OpKernel {
     // All that may throw comes before anything is changed.
     const Seq next = request.value("next_sequence", Seq{0});
     const Seq base = request.value("base_sequence", Seq{0});
+    const uint64_t number = request.value("restore", uint64_t{0});
     std::vector<std::pair<Group*, std::vector<bool>>> chosen;
     for (const auto& group : session->groups()) {
       std::vector<bool> empty(group->tables().size(), true);
@@ -63,7 +64,7 @@ class RestoreBeginOp : public tf::OpKernel {
     ADAPTCP_OP_OK(
         ctx, Registry::Get().gate().RunExclusive(GateTimeout(request), [&] {
           TableContext context;
-          session->VoidScans();
+          session->BeginRestore(number);
           for (const auto& [group, empty] : chosen) {
             if (!status.ok()) return;
             status = group->RestoreBegin(context.get(), next, base, empty);
@@ -80,7 +81,7 @@ struct Destination {
   std::vector<int64_t> take;
 };
 
-// request: {session, head, specs, groups: {group in the checkpoint: {group,
+// request: {session, restore, head, specs, groups: {group in the checkpoint: {group,
 // take}}, levels: [{sequence, differential, objects: [...]}]}; for specs see
 // OpenedSegment. Rows of groups that are not among "groups" are left out.
 class RestoreSegmentsOp : public AsyncRequestOp {
@@ -105,6 +106,7 @@ class RestoreSegmentsOp : public AsyncRequestOp {
       parsed.head = request.value("head", Seq{0});
       parsed.written = level.value("sequence", Seq{0});
       parsed.from_differential = level.value("differential", false);
+      parsed.restore = request.value("restore", uint64_t{0});
       std::map<std::string, uint64_t> rows;
       for (const Json& object : level.value("objects", Json::array())) {
         objects.emplace_back(parsed, object);
@@ -174,7 +176,7 @@ class RestoreSegmentsOp : public AsyncRequestOp {
       RestoredRows rows;
       ADAPTCP_RETURN_IF_ERROR(BlockToRows(spec, block->rows, &rows));
       Arrange(to->second.take, &rows);
-      ADAPTCP_RETURN_IF_ERROR(group->RestoreRows(ctx, rows, level));
+      ADAPTCP_RETURN_IF_ERROR(session.RestoreRows(ctx, group, rows, level));
     }
     return Status::Ok();
   }

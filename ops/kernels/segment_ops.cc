@@ -185,7 +185,8 @@ class RestoreRowsOp : public tf::OpKernel {
     level.head = request.value("head", Seq{0});
     level.written = request.value("sequence", Seq{0});
     level.from_differential = request.value("differential", false);
-    ADAPTCP_OP_OK(ctx, group->RestoreRows(ctx, rows, level));
+    level.restore = request.value("restore", uint64_t{0});
+    ADAPTCP_OP_OK(ctx, session->RestoreRows(ctx, group, rows, level));
   }
 };
 

@@ -291,6 +291,18 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
   return Status::Ok();
 }
 
+Status Session::RestoreRows(tf::OpKernelContext* ctx, Group* group,
+                            const RestoredRows& rows,
+                            const RestoreLevel& level) const {
+  const GateScope inside(&Registry::Get().gate());
+  if (level.restore != restore_) {
+    return Status::FailedPrecondition(
+        "rows of restore " + std::to_string(level.restore) +
+        " came too late: restore " + std::to_string(restore_) + " has begun");
+  }
+  return group->RestoreRows(ctx, rows, level);
+}
+
 Status Session::ResolveGroups(Seq sequence, bool committed, Seq scanned_base) {
   Status first;
   for (const auto& group : groups_) {

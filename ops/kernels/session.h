@@ -51,6 +51,16 @@ class Session {
   // with `start`.
   Status Scan(tensorflow::OpKernelContext* ctx, const Json& request,
               Json* reply);
+  // Gate closed: rows of other restores are refused from now on.
+  void BeginRestore(uint64_t number) {
+    VoidScans();
+    restore_ = number;
+  }
+  // Rows into a group, inside the gate. FailedPrecondition if another restore
+  // has begun: an op that nobody waits for any more may come late.
+  Status RestoreRows(tensorflow::OpKernelContext* ctx, Group* group,
+                     const RestoredRows& rows, const RestoreLevel& level) const;
+
   // Makes running scans fail: nobody wants them any more, or what they have read
   // is void, as the tables are about to be emptied.
   void VoidScans() { ++voided_; }
@@ -80,6 +90,7 @@ class Session {
   bool saving_ = false;
   std::atomic<bool> wants_hurry_{false};
   std::atomic<uint64_t> voided_{0};
+  uint64_t restore_ = 0;  // written with the gate closed, read inside it
 };
 
 // Which group, and through it which tracker, a table belongs to. One for the
