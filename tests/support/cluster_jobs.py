@@ -358,6 +358,31 @@ def killed_ps_then_restore():
         return {"error": error, "seconds": time.monotonic() - start}
 
 
+def killed_workers_go_on():
+    """One worker dies and comes back, then the other one dies: training goes on, and every cut is whole."""
+    with LocalCluster(2, 2) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(2, adam())
+        options = tfadaptcp.EngineOptions(drain_timeout_seconds=250)
+        checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 60, ADAPTIVE, max_to_keep=100, on_failure="stop",
+                                                save_at_end=False, engine=options)
+        deaths = {30: (cluster.kill, 0), 62: (cluster.restart, 0), 185: (cluster.kill, 1)}
+
+        def strike(batch):
+            if batch in deaths:
+                act, worker = deaths[batch]
+                act("worker", worker)
+
+        model.fit(em.batches(), steps_per_epoch=240, verbose=0,
+                  callbacks=[AfterBatch(strike), checkpoints, CopyEachCut(checkpoints)])
+        names = [info.name for info in checkpoints.manager.checkpoints]
+        wrong = {}
+        for name in names:
+            model.load_adaptcp(CHECKPOINTS, name)
+            wrong[name] = differences(np.load(ORACLE / f"{name}.npz"), full_copy(model))
+        return {"steps": [info.step for info in checkpoints.manager.checkpoints], "wrong": wrong}
+
+
 def directory_that_one_ps_sees_elsewhere():
     """A path that means another directory in every process: its own working directory."""
     with LocalCluster(1, 2) as cluster:
