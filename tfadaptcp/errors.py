@@ -73,3 +73,12 @@ class DeadlineError(AdaptCPError, TimeoutError):
 
 class UnbuiltModelError(AdaptCPError, ValueError):
     """The model has no variables yet, so there is nothing to restore into."""
+
+
+def of_save(checkpoint: str, error: BaseException) -> BaseException:
+    """What the user is told of a checkpoint that failed: the error if it tells by itself, else a `SaveFailedError`."""
+    if isinstance(error, (SaveFailedError, FencedError, DeadlineError, OSError)):
+        return error
+    told = SaveFailedError(f"checkpoint {checkpoint} failed: {error}")
+    told.__cause__ = error
+    return told

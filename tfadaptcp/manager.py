@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import draining, measurements, policies, probe
+from tfadaptcp import draining, errors, measurements, policies, probe
 from tfadaptcp.attaching import DECAY, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout, retention
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, republish, sum_rows, utc_now
@@ -235,19 +235,22 @@ class CheckpointManager:
     def stats(self) -> Dict[str, Any]:
         """Counters, and measurements of the checkpoint that was written last. Any thread.
 
-        Counters: "saves" that were asked for, of which some were "skipped", some "committed", some "failed". "pending":
-        whether one is being written.
+        Counters: "saves" that were asked for, of which some were "skipped", some "committed", some "failed"; "bases":
+        those of the committed that began to go by a new base. "pending": whether one is being written.
 
         Of the last checkpoint, sums over the parameter servers if nothing else is said:
           * "step"; "threshold": the update probability above which a row was hot; "hot_rows", "cold_rows" written,
             "rows" {kind: {group: rows}} and "bytes" {kind: bytes}.
-          * Who captured the rows: "rows_by_drain" in the background, "rows_by_update" an update that came first;
-            "updates_delayed" waited, "update_wait_seconds" altogether, because the memory for captured rows was full.
-            "capture_peak_bytes": the most that was captured and not written yet.
+          * Who captured the rows: "rows_by_drain" in the background, of its own accord, "rows_by_lookup" because a
+            lookup hurried them, "rows_by_update" an update that came first; "updates_delayed" waited,
+            "update_wait_seconds" altogether, because the memory for captured rows was full. "capture_peak_bytes": the
+            most that was captured and not written yet.
           * Seconds: "drain_wait_seconds" for scheduled steps before the cut, "cut_seconds" for the cut, which training
             waits for; of the slowest parameter server "drain_seconds" until every row was captured and
             "upload_seconds" from then until all was durable; "save_seconds" altogether, with the commit;
             "blocked_seconds" with `capture="blocking"`.
+          * Of the last base that was read beside training and is in use: "scan_seconds", "scan_bytes". No checkpoint
+            counts these bytes as its own.
         """
         return {**self._counters, "pending": self.is_saving, **self._last}
 
@@ -444,9 +447,7 @@ class CheckpointManager:
             self._counters["failed"] += 1
             self._engine.resolve(draft.sequence, committed=False, best_effort=True,
                                  timeout_seconds=self._options.timeout_seconds)
-            known = isinstance(error, (SaveFailedError, FencedError, DeadlineError, OSError))
-            pending.error = error if known else _chained(
-                SaveFailedError(f"checkpoint {draft.name} failed: {error}"), error)
+            pending.error = errors.of_save(draft.name, error)
             _log.warning("Checkpoint %s failed: %s", draft.name, error)
             return
         self._engine.move_to(self._directory, head)
@@ -480,7 +481,7 @@ class CheckpointManager:
         scan = pending.scan
         objects = chain.next_objects(pending.parent, pending.is_base, written,
                                      None if scan is None else (scan.start, scan.objects))
-        self._last.update(measurements.of_checkpoint(draft, written, replies))
+        self._last.update(measurements.of_checkpoint(draft, written, replies), **measurements.of_scan(scan))
         return dataclasses.replace(
             draft, objects=objects, rows=sum_rows(objects),
             stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
@@ -493,8 +494,3 @@ def _close_at_exit(manager: "weakref.ref[CheckpointManager]", pid: int) -> None:
     found = manager()
     if found is not None and os.getpid() == pid:
         found.close()
-
-
-def _chained(error: BaseException, cause: BaseException) -> BaseException:
-    error.__cause__ = cause
-    return error

@@ -1,8 +1,9 @@
 """What the parameter servers measured while they wrote a checkpoint, summed up."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, sum_rows
+from tfadaptcp.scanned_base import ScannedBase
 
 
 def captured(replies: Dict[int, Dict[str, Any]]) -> Dict[str, float]:
@@ -32,3 +33,8 @@ def of_checkpoint(draft: Manifest, written: List[ObjectRef], replies: Dict[int, 
     return {**captured(replies), "step": draft.step, "threshold": draft.policy["threshold"], "rows": rows,
             "hot_rows": hot, "cold_rows": sum(cold.values()), "bytes": bytes_by_kind(written),
             "upload_seconds": max(item["save_seconds"] - item["drain_seconds"] for item in stats)}
+
+
+def of_scan(scan: Optional[ScannedBase]) -> Dict[str, float]:
+    """What `CheckpointManager.stats` says of a base that was read beside training, when it is taken into use."""
+    return {} if scan is None else {"scan_seconds": scan.seconds, "scan_bytes": sum(ref.bytes for ref in scan.objects)}

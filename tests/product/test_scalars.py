@@ -36,9 +36,9 @@ def test_scalars_are_the_stats_of_each_checkpoint(tmp_path):
     found = read(tmp_path / "logs" / "adaptcp")
     heads = {info.step: info for info in callback.manager.checkpoints}
     assert list(heads) == list(seen) == [3, 6, 9]
-    names = {"saves", "committed", "skipped", "failed", "threshold", "hot_rows", "cold_rows", "rows_by_drain",
-             "rows_by_update", "updates_delayed", "update_wait_seconds", "capture_peak_bytes", "drain_wait_seconds",
-             "cut_seconds", "drain_seconds", "upload_seconds", "save_seconds"}
+    names = {"saves", "committed", "bases", "skipped", "failed", "threshold", "hot_rows", "cold_rows", "rows_by_drain",
+             "rows_by_lookup", "rows_by_update", "updates_delayed", "update_wait_seconds", "capture_peak_bytes",
+             "drain_wait_seconds", "cut_seconds", "drain_seconds", "upload_seconds", "save_seconds"}
     for name in names:
         values = {step: stats[name] for step, stats in seen.items()}
         for step, value in values.items():
@@ -56,7 +56,8 @@ def test_scalars_are_the_stats_of_each_checkpoint(tmp_path):
     assert cold[3] == sum(heads[3].rows["base"].values())
     assert sum(cold.values()) == cold[3] + sum(heads[9].rows.get("increment", {}).values())
     assert found["adaptcp/hot_rows"][9] > 0 and found["adaptcp/committed"] == {3: 1, 6: 2, 9: 3}
-    captured = {step: found["adaptcp/rows_by_drain"][step] + found["adaptcp/rows_by_update"][step] for step in heads}
+    captured = {step: sum(found[f"adaptcp/rows_by_{who}"][step] for who in ("drain", "lookup", "update"))
+                for step in heads}
     assert captured == {step: cold[step] + found["adaptcp/hot_rows"][step] for step in heads}
 
 

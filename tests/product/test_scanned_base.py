@@ -92,6 +92,9 @@ def test_only_heads_cut_after_the_scan_go_by_it(before, tmp_path, monkeypatch):
     job.write([1, 2])
     adopted = job.save()
     assert adopted.base_sequence == started.sequence
+    stats = job.manager.stats()
+    assert stats["bases"] == 2 and stats["scan_seconds"] > 0
+    assert stats["scan_bytes"] == sum(ref.bytes for ref in adopted.objects if ref.kind == "base")
     increments = {ref.sequence for ref in adopted.objects if ref.kind == "increment"}
     assert increments == {head.sequence for head in [*during, adopted]}
     # The base of a head is that of those after it, too, and rows not written since are clean: nothing was.
