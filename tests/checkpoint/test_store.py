@@ -240,6 +240,23 @@ def test_transient_errors_are_retried(monkeypatch, error):
         Store().read(path)
 
 
+def test_retries_back_off_with_jitter(monkeypatch):
+    """(kubeflow/examples#318, gcsfs#130)"""
+    waits = []
+    for _ in range(2):
+        now, found = [0.0], []
+        monkeypatch.setattr(remote_files, "_clock", lambda now=now: now[0])
+        monkeypatch.setattr(remote_files, "_sleep",
+                            lambda wait, now=now, found=found: (found.append(wait), now.__setitem__(0, now[0] + wait)))
+        with monkeypatch.context() as patch:
+            Flaky(patch, tf.errors.ResourceExhaustedError, -1)
+            with pytest.raises(StoreUnavailableError):
+                Store(60).size("ram://busy/o")
+        assert len(found) <= 20 and sum(found[:3]) < 1 < found[-1], "soon at first, then seldom"
+        waits.append(found)
+    assert waits[0] != waits[1], "two clients that were refused at once do not come back at once"
+
+
 @pytest.mark.parametrize("error", TRANSIENT + [tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError])
 def test_a_store_that_stays_away_is_an_error_everywhere(monkeypatch, error):
     Store().put("ram://away/d/o" + error.__name__, b"data")

@@ -10,10 +10,10 @@ import pytest
 
 import tfadaptcp
 from tests.support import oracle
+from tests.support.saving import heads_of
 from tfadaptcp import cli
-from tfadaptcp.checkpoint import commit, layout
+from tfadaptcp.checkpoint import layout
 from tfadaptcp.checkpoint.manifest import sum_rows
-from tfadaptcp.checkpoint.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,6 @@ def copy(directory, tmp_path):
     return tmp_path / "run"
 
 
-def heads(directory):
-    return commit.list_heads(Store(), str(directory))[0]
-
-
 def write_manifest(directory, manifest):
     (directory / layout.manifest_path(manifest.head)).write_bytes(manifest.to_json())
 
@@ -65,7 +61,7 @@ def test_ls_lists_every_checkpoint(directory, capsys):
     columns = ["name", "generation", "step", "epoch", "batch"]
     assert lines[0].split()[:5] == columns and lines[0].split()[-3:] == ["policy", "written", "restore"]
     rows = [line.split() for line in lines[1:]]
-    infos = [tfadaptcp.CheckpointInfo.of(head) for head in heads(directory)]
+    infos = [tfadaptcp.CheckpointInfo.of(head) for head in heads_of(directory)]
     assert [row[:5] for row in rows] == [[str(getattr(info, column)) for column in columns] for info in infos]
     assert [row[2] for row in rows] == ["2", "4", "6", "6", "8"] and {row[1] for row in rows} == {"1", "2"}
     assert all(row[5] == info.created[:23] and row[6] == "incremental" for row, info in zip(rows, infos))
@@ -76,14 +72,14 @@ def test_ls_as_json(directory, capsys):
     assert cli.main(["ls", str(directory), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["directory"] == str(directory) and found["damage"] == []
-    for entry, head in zip(found["checkpoints"], heads(directory), strict=True):
+    for entry, head in zip(found["checkpoints"], heads_of(directory), strict=True):
         info = dataclasses.asdict(tfadaptcp.CheckpointInfo.of(head))
         assert {name: entry[name] for name in info} == info
         assert (entry["parent"], entry["origin"], entry["tables"]) == (head.parent, head.origin, head.table_rows)
 
 
 def test_ls_of_damaged_and_torn_manifests(copy, capsys):
-    newest, oldest = heads(copy)[-1], heads(copy)[0]
+    newest, oldest = heads_of(copy)[-1], heads_of(copy)[0]
     file = copy / layout.manifest_path(newest.head)
     whole = file.read_bytes()
     file.write_bytes(whole[:-10])
@@ -154,7 +150,7 @@ def test_as_a_module(tmp_path):
 def test_a_whole_directory(directory, capsys):
     code, found = verify(directory, capsys)
     assert code == 0 and found["damage"] == []
-    for entry, head in zip(found["checkpoints"], heads(directory), strict=True):
+    for entry, head in zip(found["checkpoints"], heads_of(directory), strict=True):
         assert entry == {"name": head.name, "step": head.step, "objects": len(head.objects), "bytes": head.bytes,
                          "rows": head.rows, "damage": []}
 
@@ -176,7 +172,7 @@ def test_damage_is_named_with_file_and_heads(copy, capsys):
 
 
 def test_rows_that_the_manifest_does_not_have(copy, capsys):
-    head = heads(copy)[0]
+    head = heads_of(copy)[0]
     objects = tuple(dataclasses.replace(ref, rows={**ref.rows, "emb0-parameter": ref.rows["emb0-parameter"] + 1})
                     if ref.kind == "base" else ref for ref in head.objects)
     write_manifest(copy, dataclasses.replace(head, objects=objects, rows=sum_rows(objects)))
@@ -185,7 +181,7 @@ def test_rows_that_the_manifest_does_not_have(copy, capsys):
 
 
 def test_tables_that_the_manifest_does_not_have(copy, capsys):
-    head = heads(copy)[0]
+    head = heads_of(copy)[0]
     group, *rest = head.groups
     wide = dataclasses.replace(group, tables=(dataclasses.replace(group.tables[0], dim=1 << 40), *group.tables[1:]))
     write_manifest(copy, dataclasses.replace(head, groups=(wide, *rest)))
@@ -195,18 +191,18 @@ def test_tables_that_the_manifest_does_not_have(copy, capsys):
 
 def test_a_gap_in_the_chain(copy, capsys):
     """Field case: a whole increment is missing, and the manifest agrees with itself."""
-    for head in heads(copy)[2:]:
+    for head in heads_of(copy)[2:]:
         objects = tuple(ref for ref in head.objects if ref.kind != "increment" or ref.sequence != 2)
         write_manifest(copy, dataclasses.replace(head, objects=objects, rows=sum_rows(objects)))
     code, found = verify(copy, capsys)
     assert code == 1
     damaged = [entry["name"] for entry in found["checkpoints"] if entry["damage"]]
-    assert damaged == [head.name for head in heads(copy)[2:4]], "where it is gone; not where it was gone before"
+    assert damaged == [head.name for head in heads_of(copy)[2:4]], "where it is gone; not where it was gone before"
     assert "does not continue its parent" in found["damage"][0] and "increment-ps0" in found["damage"][0]
 
 
 def test_a_dense_variable_that_is_not_whole(copy, capsys):
-    head = heads(copy)[-1]
+    head = heads_of(copy)[-1]
     objects = tuple(ref for ref in head.objects if ref.kind != "dense")
     write_manifest(copy, dataclasses.replace(head, objects=objects))
     code, found = verify(copy, capsys, "--checkpoint", head.name)
@@ -214,7 +210,7 @@ def test_a_dense_variable_that_is_not_whole(copy, capsys):
 
 
 def test_a_damaged_manifest_alone(copy, capsys):
-    for head in heads(copy):
+    for head in heads_of(copy):
         file = copy / layout.manifest_path(head.head)
         file.write_bytes(file.read_bytes().replace(b'"batch":', b'"bitch":'))
     code, found = verify(copy, capsys)

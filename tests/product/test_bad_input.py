@@ -5,7 +5,7 @@ import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
 
 import tfadaptcp
-from tests.support import oracle, rows
+from tests.support import faults, oracle, rows
 from tfadaptcp import EngineOptions, policies
 
 
@@ -202,12 +202,14 @@ def test_unreachable_store_is_not_no_checkpoint(saved, tmp_path):
     ({"tables": 1}, "unexpected in it: .*emb1-parameter"),
     ({"optimizer": "adagrad"}, "missing.*emb0-parameter/accumulator.*unexpected.*emb0-parameter/m"),
 ])
-def test_model_that_does_not_fit(keywords, match, saved):
+def test_model_that_does_not_fit(keywords, match, saved, tmp_path):
     arguments = {"optimizer": "adam", "tables": 2, **keywords}
     model = oracle.build(**arguments)
-    refused(model, tfadaptcp.CheckpointMismatchError, match, lambda: model.load_adaptcp(saved[0]))
-    if "dtype" in str(keywords) or "dim" in keywords:
-        refused(model, tfadaptcp.CheckpointMismatchError, match, lambda: model.load_adaptcp(saved[0], strict=False))
+    with faults.plan(f"match=.seg;log={tmp_path / 'log'}"):
+        refused(model, tfadaptcp.CheckpointMismatchError, match, lambda: model.load_adaptcp(saved[0]))
+        if "dtype" in str(keywords) or "dim" in keywords:
+            refused(model, tfadaptcp.CheckpointMismatchError, match, lambda: model.load_adaptcp(saved[0], strict=False))
+    assert not (tmp_path / "log").exists() or "open" not in (tmp_path / "log").read_text(), "before a row is read"
 
 
 def test_missing_and_unexpected_tables_tolerated(saved):

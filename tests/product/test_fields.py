@@ -5,16 +5,9 @@ import tensorflow as tf
 
 import tfadaptcp
 from tests.support import oracle, rows
+from tests.support.fitting import Watch, data
+from tests.support.saving import heads_of
 from tfadaptcp import policies
-from tfadaptcp.checkpoint import commit
-from tfadaptcp.checkpoint.store import Store
-
-
-def data(steps, first=0):
-    return tf.data.Dataset.from_generator(
-        lambda: (oracle.batch(first + i) for i in range(steps)),
-        output_signature=(tf.TensorSpec((None, oracle.COLUMNS), tf.int64), tf.TensorSpec((None, 1), tf.float32))
-    ).apply(tf.data.experimental.assert_cardinality(steps))  # or fit tries one step more, and counts it
 
 
 # ------------------------------------------------------------------ state
@@ -29,7 +22,7 @@ def test_rows_restored_equal_the_manifests_for_each_table(tmp_path):
     copy = oracle.take(model)
     manager.save()
     manager.wait()
-    head = commit.latest(Store(), str(tmp_path))
+    head = heads_of(tmp_path)[-1]
     assert head.table_rows == copy.rows() and len(head.table_rows) == 9
     fresh = oracle.build("adam", tables=3, seed=8)
     assert fresh.load_adaptcp(tmp_path).rows == copy.rows()
@@ -44,7 +37,7 @@ def test_a_manifest_with_other_rows_than_the_files_hold_is_refused(tmp_path):
     rows.write(model, range(20))
     manager.save()
     manager.wait()
-    head = commit.latest(Store(), str(tmp_path))
+    head = heads_of(tmp_path)[-1]
     wrong = dataclasses.replace(head, table_rows={**head.table_rows, "emb0-parameter/m": 210})
     path = tmp_path / "manifests" / f"{head.name}.json"
     path.write_bytes(wrong.to_json())
@@ -69,17 +62,6 @@ def test_step_epoch_and_batch_are_those_of_the_cut(tmp_path):
     report = model.load_adaptcp(tmp_path)
     assert (report.step, report.epoch, report.batch) == (4, 2, 3)
     oracle.check(copy, model)
-
-
-class Watch(tf.keras.callbacks.Callback):
-    """Copies the model at the ends of batches, as the callback before it did or didn't."""
-
-    def __init__(self):
-        super().__init__()
-        self.at_step = {}
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.at_step[int(self.model.optimizer.iterations.numpy())] = oracle.take(self.model)
 
 
 @pytest.mark.parametrize("save_freq", [4, "epoch"])
@@ -110,6 +92,32 @@ def test_fit_twice_and_a_restart_with_initial_epoch(save_freq, tmp_path):
     assert (newest.step, newest.epoch, newest.batch) == (24, 4, 0)
     model.load_adaptcp(tmp_path)
     oracle.check(restored.at_step[24], model)
+
+
+def test_steps_go_backwards_after_a_rollback(tmp_path):
+    """(orbax#527, tensorpack#637)"""
+    model = oracle.build("adam")
+    trainer = oracle.Trainer(model)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental", max_to_keep=9)
+    names = []
+    for _ in range(3):
+        trainer.train(3)
+        names.append(manager.save().name)
+        manager.wait()
+    manager.restore(names[0])
+    trainer.train(1)
+    copy = oracle.take(model)
+    manager.save()
+    newest = manager.wait()
+    assert [info.step for info in manager.checkpoints] == [3, 6, 9, 3, 4]
+    assert manager.latest_checkpoint == newest.name
+    fresh = oracle.build("adam", seed=4)
+    assert fresh.load_adaptcp(tmp_path).step == 4
+    oracle.check(copy, fresh)
+    # And when the step is set back by hand.
+    model.optimizer.iterations.assign(1)
+    manager.save()
+    assert manager.wait().step == 1 and fresh.load_adaptcp(tmp_path).step == 1
 
 
 # ------------------------------------------------------------------ failures
@@ -235,7 +243,7 @@ def damaged_directory(tmp_path):
 def test_every_damaged_file_is_named_and_the_head_before_restored(damage, tmp_path, caplog):
     """(tensorflow#39033, tensorflow#61449)"""
     model, copies = damaged_directory(tmp_path)
-    heads = commit.list_heads(Store(), str(tmp_path))[0]
+    heads = heads_of(tmp_path)
     newest = heads[-1]
     assert {ref.kind for ref in newest.objects} == {"base", "increment", "differential", "dense"}
     for ref in newest.objects:

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tfadaptcp
 from tests.golden import models
 from tests.support import oracle, rows
-from tfadaptcp.checkpoint import commit
+from tests.support.saving import heads_of, save
 
 LONG_CHAIN = tfadaptcp.policies.Adaptive(restore_weight=8.0, first_period=10, max_restore_factor=50.0)
 
@@ -30,12 +30,6 @@ def check(copies, directory):
             assert read(directory, table, name) == {key: row for key, (_, row) in expected.items()}, (name, table)
 
 
-def save(manager, model, copies):
-    copy = oracle.take(model)
-    copies[manager.save().name] = copy
-    manager.wait()
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Five checkpoints by two shards: hot and cold rows, rows without slots, removed ones, ones that came back."""
@@ -51,7 +45,7 @@ def saved(tmp_path_factory):
         if i:
             rows.remove(model, [201], tables=slice(1))
         save(manager, model, copies)
-    kinds = {ref.kind for ref in commit.load(manager._store, str(directory), list(copies)[-1]).objects}
+    kinds = {ref.kind for ref in heads_of(directory)[-1].objects}
     assert kinds == {"base", "increment", "differential", "dense"}
     return directory, copies
 

@@ -15,6 +15,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 
 import tfadaptcp
 from tests.support import oracle, rows
+from tests.support.fitting import data, step_of, unknown
 from tests.support.jobs import ROOT
 from tfadaptcp import _ops, policies
 from tfadaptcp.checkpoint.store import set_fault_hook
@@ -161,15 +162,6 @@ def test_a_head_is_published_again_though_its_trackers_are_gone(restores, tmp_pa
 # ------------------------------------------------------------------ the callback
 
 
-def data(steps, first=0):
-    return tf.data.Dataset.from_tensor_slices(
-        tuple(tf.stack(part) for part in zip(*(oracle.batch(first + i) for i in range(steps)))))
-
-
-def step_of(model):
-    return int(model.optimizer.iterations.numpy())
-
-
 def test_a_restore_that_failed_is_made_by_the_next_fit(tmp_path):
     """The second fit, of a loop that tries again, started fresh."""
     model = oracle.build()
@@ -236,7 +228,7 @@ def test_an_epoch_that_was_stopped_in_the_middle_is_not_completed(known, batches
     """The checkpoint at the end said (1, 0): going on from there left out the rest of the epoch's data."""
     model = oracle.build()
     callback = tfadaptcp.AdaptCPCallback(tmp_path, save_freq=100)
-    batch_data = data(5) if known else data(5).filter(lambda *_: True)
+    batch_data = data(5) if known else unknown(data(5))
     model.fit(batch_data, epochs=3, callbacks=[StopAfter(batches), callback], verbose=0)
     info = callback.manager.checkpoints[-1]
     assert info.step == batches
@@ -249,7 +241,7 @@ def test_early_stopping_at_the_end_of_an_epoch_completes_it(tmp_path):
     model = oracle.build()
     callback = tfadaptcp.AdaptCPCallback(tmp_path, save_freq="epoch", on_pending="wait")
     stop = tf.keras.callbacks.EarlyStopping(monitor="loss", patience=0, min_delta=1e9)
-    model.fit(data(5).filter(lambda *_: True), epochs=9, callbacks=[stop, callback], verbose=0)
+    model.fit(unknown(data(5)), epochs=9, callbacks=[stop, callback], verbose=0)
     info = callback.manager.checkpoints[-1]
     assert (info.epoch, info.batch) == (info.step // 5, 0)
 

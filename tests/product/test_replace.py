@@ -10,9 +10,8 @@ from tensorflow_recommenders_addons.dynamic_embedding.python.ops import cuckoo_h
 import tfadaptcp
 from tests.product.test_race import KEYS, POLICY, Writers, fill
 from tests.support import faults, oracle, rows
+from tests.support.saving import heads_of, save
 from tfadaptcp import EngineOptions
-from tfadaptcp.checkpoint import commit
-from tfadaptcp.checkpoint.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -71,21 +70,11 @@ def start(model, directory, policy="incremental", **options):
     return manager, copies
 
 
-def save(manager, model, copies):
-    copy = oracle.take(model)
-    copies[manager.save().name] = copy
-    manager.wait()
-
-
-def heads(directory):
-    return commit.list_heads(Store(), str(directory))[0]
-
-
 def check_all(directory, copies, target):
-    for head in reversed(heads(directory)):
+    for head in reversed(heads_of(directory)):
         target.load_adaptcp(directory, head.name)
         oracle.check(copies[head.name], target, head.name)
-    assert {head.name for head in heads(directory)} == set(copies)
+    assert {head.name for head in heads_of(directory)} == set(copies)
 
 
 @pytest.mark.parametrize("policy", ["incremental", "differential"])
@@ -99,7 +88,7 @@ def test_the_next_checkpoint_is_complete(replace, tables, policy, models, tmp_pa
     save(manager, model, copies)
     rows.write(model, [8, 501], seed=3)
     save(manager, model, copies)
-    bases = [head.base_sequence == head.sequence for head in heads(tmp_path / "run")]
+    bases = [head.base_sequence == head.sequence for head in heads_of(tmp_path / "run")]
     assert bases == [True, True, False]
     check_all(tmp_path / "run", copies, target)
 
@@ -135,7 +124,7 @@ def test_while_a_checkpoint_is_pending(replace, outcome, models, tmp_path, monke
     for seed in (6, 7):
         rows.write(model, [13, 402], seed=seed)
         save(manager, model, copies)
-    newest = heads(directory)
+    newest = heads_of(directory)
     assert newest[-2].base_sequence == newest[-2].sequence == newest[-1].base_sequence
     check_all(directory, copies, target)
 
@@ -191,7 +180,7 @@ def test_empty_tables_and_a_base_that_is_pending(models, tmp_path, monkeypatch):
         manager.wait()
     for _ in range(2):
         save(manager, model, copies)
-    assert [head.base_sequence == head.sequence for head in heads(tmp_path)] == [True, True, True, False]
+    assert [head.base_sequence == head.sequence for head in heads_of(tmp_path)] == [True, True, True, False]
     check_all(tmp_path, copies, target)
 
 
@@ -204,7 +193,7 @@ def test_a_restore_forgets_that_tables_were_replaced(models, tmp_path):
     rows.write(model, [1])
     name = manager.save().name
     manager.wait()
-    assert heads(tmp_path)[-1].base_sequence < heads(tmp_path)[-1].sequence
+    assert heads_of(tmp_path)[-1].base_sequence < heads_of(tmp_path)[-1].sequence
     copy = oracle.take(model)
     target.load_adaptcp(tmp_path, name)
     oracle.check(copy, target)

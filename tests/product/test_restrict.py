@@ -9,6 +9,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 
 import tfadaptcp
 from tests.support import oracle
+from tests.support.saving import save
 
 POLICIES = [de.TimestampRestrictPolicy, de.FrequencyRestrictPolicy]
 
@@ -26,12 +27,6 @@ def age(model):
     status = params_of(model).restrict_policy.status
     keys, _ = status.export()
     status.upsert(keys, tf.cast(keys, tf.int32)[:, None] % 97 + tf.ones([1, 1], tf.int32))
-
-
-def save(manager, model, copies):
-    copy = oracle.take(model)
-    copies[manager.save().name] = copy
-    manager.wait()
 
 
 @pytest.mark.parametrize("policy,optimizer,shards", [

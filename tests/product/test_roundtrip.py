@@ -7,9 +7,8 @@ import pytest
 import tfadaptcp
 from tests.support import oracle, rows
 from tests.support.bases import end_scan
+from tests.support.saving import heads_of
 from tfadaptcp import policies
-from tfadaptcp.checkpoint import commit
-from tfadaptcp.checkpoint.store import Store
 
 POLICIES = {
     "full": policies.Full(),
@@ -39,10 +38,6 @@ def trained(optimizer):
         model = oracle.build(optimizer, tables=2)
         _trained[optimizer] = oracle.Trainer(model)
     return _trained[optimizer].model, _trained[optimizer]
-
-
-def heads_of(directory):
-    return commit.list_heads(Store(), str(directory))[0]
 
 
 def make_history(manager, model, trainer, saves=6):

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import tfadaptcp
 from tests.support import oracle, rows
-from tfadaptcp import policies
+from tfadaptcp import cli, policies
 from tfadaptcp.checkpoint import commit, format as segment_format
 from tfadaptcp.checkpoint.store import Store
 
@@ -185,3 +185,26 @@ def test_rows_that_are_lost_on_the_way_to_their_shard_fail_the_restore(tmp_path,
         fresh.load_adaptcp(tmp_path, name)
     monkeypatch.undo()
     assert fresh.load_adaptcp(tmp_path, name).checkpoint == name
+
+
+def test_shards_without_rows(tmp_path, capsys):
+    """All rows in one shard of three, then none in any: bases, deltas and restores of nothing. (DeepRec PR#741,
+    pytorch#108869)"""
+    model = build(3, tables=1)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, LONG_CHAIN, max_to_keep=10)
+    copies = {}
+    for step in (lambda: rows.write(model, range(0, 90, 3)), lambda: rows.write(model, [0, 3], seed=1),
+                 lambda: rows.remove(model, range(0, 90, 3)), lambda: rows.write(model, [4])):
+        step()
+        copy = oracle.take(model)
+        copies[manager.save().name] = copy
+        manager.wait()
+    assert [len({shard for shard, _ in copy.tables["emb0-parameter"].values()}) for copy in copies.values()] == [1, 1, 0, 1]
+    for shards in (3, 2, 1):
+        fresh = build(shards, tables=1, seed=9)
+        rows.write(fresh, range(5))  # must go
+        for name, copy in copies.items():
+            report = fresh.load_adaptcp(tmp_path, name)
+            assert report.rows == copy.rows()
+            oracle.check(copy, fresh, f"{name} into {shards}", shards=shards == 3)
+    assert cli.main(["verify", str(tmp_path)]) == 0, capsys.readouterr().out

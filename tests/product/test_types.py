@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tfadaptcp
 from tests.support import oracle, rows
+from tests.support.saving import Mixed
 
 # Every pair that TFRA's CPU table is registered for.
 VALUES = {
@@ -18,18 +19,6 @@ SPECIAL = {
     tf.int32: [-2**31, -1, 0, 2**31 - 1],
     tf.string: [b"", b"\0", b"a\0b", b"a", b"\xff\xfe", "\u00fc\u4e2d".encode(), b"x" * 5000],
 }
-
-
-class Mixed:
-    """Rows that are written in two intervals running are hot, others cold."""
-
-    name = "mixed"
-
-    def hot_threshold(self, stats):
-        return 0.15
-
-    def base_due(self, stats):
-        return False
 
 
 def round_trip(model, directory, make_fresh):

@@ -1,0 +1,34 @@
+"""Checkpoints with a full copy of each, and the heads of a directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support import oracle
+from tfadaptcp.checkpoint import commit
+from tfadaptcp.checkpoint.manifest import Manifest
+from tfadaptcp.checkpoint.store import Store
+
+
+class Mixed:
+    """A policy: rows that are written in two intervals running are hot, others cold; one base."""
+
+    name = "mixed"
+
+    def hot_threshold(self, stats):
+        return 0.15
+
+    def base_due(self, stats):
+        return False
+
+
+def save(manager: Any, model: Any, copies: dict[str, oracle.Copy]) -> None:
+    """Saves a checkpoint, waits for it, and notes the copy at its cut by its name."""
+    copy = oracle.take(model)
+    copies[manager.save().name] = copy
+    manager.wait()
+
+
+def heads_of(directory: Any) -> list[Manifest]:
+    """The heads of a directory, oldest first."""
+    return commit.list_heads(Store(), str(directory))[0]
