@@ -136,7 +136,7 @@ class Counting:
 def test_no_rows_pass_through_the_coordinator(shards, tmp_path, monkeypatch):
     """(recommenders-addons#371, tensorflow#54105)"""
     model = oracle.build("momentum", devices=["/CPU:0"] * 2, dim=64)
-    rows.write(model, range(2000))
+    rows.write(model, range(8000))
     counting = Counting(_ops.lib())
     monkeypatch.setattr(_ops, "lib", lambda: counting)
     manager = tfadaptcp.CheckpointManager(model, tmp_path, "full")
@@ -145,4 +145,4 @@ def test_no_rows_pass_through_the_coordinator(shards, tmp_path, monkeypatch):
     written = manager.wait().bytes
     target = oracle.build("momentum", devices=["/CPU:0"] * shards, dim=64, seed=9)
     target.load_adaptcp(tmp_path)
-    assert written > 2000 * 64 * 4 and 1000 < counting.bytes < written / 30, (written, counting.bytes)
+    assert written > 8000 * 64 * 4 and 1000 < counting.bytes < written / 20, (written, counting.bytes)
