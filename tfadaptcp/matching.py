@@ -108,10 +108,13 @@ def match(engine: Engine, head: Manifest, selection: Selection, strict: bool) ->
 
     targets, dense_targets = _targets(head, selection.rename, problems)
     of_optimizer = dense.of_optimizer(engine.dense, engine.optimizer)
+    of_weights = {table.name for group in engine.groups for table in group.tables if not table.is_slot}
     plans, missing = [], []
     for group in ours.values():
         theirs, columns = targets.get(group.name, (None, {}))
-        wanted = [selection.matches(group.name, table.name) and (selection.optimizer or i == 0)
+        # Rows that a restrict policy knows nothing of would never go.
+        wanted = [selection.matches(group.name, table.name) and (
+                      selection.optimizer or i == 0 or table.name in of_weights and table.name in columns)
                   for i, table in enumerate(group.tables)]
         take = tuple(columns.get(table.name) if want else None for want, table in zip(wanted, group.tables))
         missing += [table.name for want, i, table in zip(wanted, take, group.tables) if want and i is None]

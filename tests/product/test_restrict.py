@@ -116,3 +116,31 @@ def test_a_variable_of_its_own(policy, key_dtype, tmp_path):
     for name in reversed(copies):
         model.load_adaptcp(tmp_path, name)
         oracle.check(copies[name], model, name)
+
+
+def test_weights_alone_are_restored_with_their_status(tmp_path):
+    """Rows without one could not be restricted any more: the table would only grow."""
+    model = build(de.FrequencyRestrictPolicy, "momentum")
+    keys = tf.range(40, dtype=tf.int64)
+    params_of(model).upsert(keys, tf.random.normal([40, oracle.DIM]))
+    params_of(model).restrict_policy.apply_update(keys)
+    age(model)
+    copy = oracle.take(model)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    manager.save()
+    manager.wait()
+    fresh = build(de.FrequencyRestrictPolicy, "momentum", shards=3, seed=9)
+    fresh.load_adaptcp(tmp_path, optimizer=False)
+    found = oracle.take(fresh)
+    for name in (params_of(fresh).name, f"{params_of(fresh).name}/frequency"):
+        assert {key: row for key, (_, row) in found.tables[name].items()} == {
+            key: row for key, (_, row) in copy.tables[name].items()}
+    params_of(fresh).restrict(30, trigger=30)
+    assert int(params_of(fresh).size()) == 30
+    # A checkpoint made without a policy has none.
+    plain = oracle.build("momentum", names=["emb0"])
+    params_of(plain).upsert(keys, tf.random.normal([40, oracle.DIM]))
+    manager = tfadaptcp.CheckpointManager(plain, tmp_path / "plain")
+    manager.save()
+    manager.wait()
+    build(de.FrequencyRestrictPolicy, "momentum", seed=9).load_adaptcp(tmp_path / "plain", optimizer=False)

@@ -18,6 +18,7 @@ class Table:
     """A TFRA variable, one table per shard, by the name it has in a checkpoint."""
     name: str
     variable: Any
+    is_slot: bool = False
 
     @property
     def dtype(self) -> str:
@@ -82,7 +83,8 @@ def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
         name = variable.name
         tables = [Table(name, variable)]
         tables += [Table(f"{name}/{_last(other.name)}", other) for other in _status(variable)]
-        tables[1:1] = [Table(f"{name}/{slot_name}", slot) for slot_name, slot in _slots(variable, optimizer).items()]
+        tables[1:1] = [Table(f"{name}/{slot_name}", slot, is_slot=True)
+                       for slot_name, slot in _slots(variable, optimizer).items()]
         for table in tables:
             unsupported.check_table(table.name, table.variable)
         if name in groups:
