@@ -64,7 +64,7 @@ class RestoreBeginOp : public tf::OpKernel {
     ADAPTCP_OP_OK(
         ctx, Registry::Get().gate().RunExclusive(GateTimeout(request), [&] {
           TableContext context;
-          session->BeginRestore(number);
+          status = session->BeginRestore(number);
           for (const auto& [group, empty] : chosen) {
             if (!status.ok()) return;
             status = group->RestoreBegin(context.get(), next, base, empty);

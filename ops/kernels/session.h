@@ -51,10 +51,17 @@ class Session {
   // with `start`.
   Status Scan(tensorflow::OpKernelContext* ctx, const Json& request,
               Json* reply);
-  // Gate closed: rows of other restores are refused from now on.
-  void BeginRestore(uint64_t number) {
+  // Gate closed: rows of other restores are refused from now on. So is the begin
+  // of one before it, which comes late: it would empty what has been restored.
+  Status BeginRestore(uint64_t number) {
+    if (number < restore_) {
+      return Status::FailedPrecondition(
+          "restore " + std::to_string(number) + " began too late: restore " +
+          std::to_string(restore_) + " has begun");
+    }
     VoidScans();
     restore_ = number;
+    return Status::Ok();
   }
   // Rows into a group, inside the gate. FailedPrecondition if another restore
   // has begun: an op that nobody waits for any more may come late.

@@ -1,4 +1,4 @@
-"""A restore that was given up may still have ops on their way: they write nothing into what came after it."""
+"""A restore that was given up may still have ops on their way: they change nothing in what came after it."""
 
 import pytest
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tfadaptcp.attaching import ENGINE
 
 
 @pytest.mark.parametrize("shards", [2, 3], ids=["in_place", "routed"])
-def test_rows_of_an_earlier_restore_are_refused(shards, tmp_path, monkeypatch):
+def test_ops_of_an_earlier_restore_are_refused(shards, tmp_path, monkeypatch):
     model = oracle.build("momentum", devices=["/CPU:0"] * 2, dim=2)
     rows.write(model, range(100), seed=1)
     manager = tfadaptcp.CheckpointManager(model, tmp_path, "full", max_to_keep=9)
@@ -32,5 +32,8 @@ def test_rows_of_an_earlier_restore_are_refused(shards, tmp_path, monkeypatch):
     engine.restore -= 1  # as the ops of the first restore have it
     with pytest.raises(tf.errors.FailedPreconditionError, match="came too late: restore 2 has begun"):
         apply(*late[0])
-    engine.restore += 1
+    engine.restore -= 1
+    with pytest.raises(tf.errors.FailedPreconditionError, match="began too late: restore 2 has begun"):
+        restore._begin(engine, {"next_sequence": 9, "base_sequence": 0})
+    engine.restore = 2
     oracle.check(copy, target, "after rows came late", shards=False)
