@@ -13,31 +13,22 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 import tensorflow as tf
 
 from tfadaptcp import draining, errors, measurements, policies, probe
-from tfadaptcp.attaching import DECAY, attach
-from tfadaptcp.checkpoint import chain, claims, commit, layout, retention
+from tfadaptcp.attaching import DECAY, ENGINE, attach
+from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, republish, sum_rows, utc_now
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine
 from tfadaptcp.errors import CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError
 from tfadaptcp.info import CheckpointInfo, RestoreReport
+from tfadaptcp.leftovers import Leftovers
 from tfadaptcp.options import EngineOptions
-from tfadaptcp.scanned_base import ScannedBase
+from tfadaptcp.pending import Pending
+from tfadaptcp.scanned_base import ScannedBase, Tries
 
 _log = logging.getLogger("tfadaptcp")
 
 ON_PENDING = ("skip", "wait")
-
-
-@dataclasses.dataclass
-class _Pending:
-    """A checkpoint between its cut and its end."""
-    draft: Manifest
-    parent: Optional[Manifest]
-    is_base: bool
-    scan: Optional[ScannedBase] = None  # the base that it is the first to go by
-    thread: Optional[threading.Thread] = None
-    error: Optional[BaseException] = None
 
 
 class CheckpointManager:
@@ -86,10 +77,10 @@ class CheckpointManager:
         for name, value in (("buffer_dir", buffer_dir), ("quantization", quantization)):
             if value is not None:
                 raise ValueError(f"{name}: Received: {value!r}. Expected: None, nothing else is supported yet")
-        self._max_to_keep = max_to_keep
         self._directory = normalize(directory)
         self._store = Store(deadline_seconds=engine.timeout_seconds)
         self._store.check_supported(self._directory)
+        self._leftovers = Leftovers(self._store, self._directory, max_to_keep)
         self._model = model
         self._optimizer = optimizer
         self._engine = attach(model, optimizer, self._decay)
@@ -100,11 +91,11 @@ class CheckpointManager:
         self._last_committed = 0
         self._last_scanned_base = 0  # of the last committed, 0 unless it was the first to go by it
         self._scan: Optional[ScannedBase] = None
+        self._scan_tries = Tries()
         self._last_head: Optional[Manifest] = None
-        self._pending: Optional[_Pending] = None
+        self._pending: Optional[Pending] = None
         self._error: Optional[BaseException] = None  # of a checkpoint that failed, until somebody is told
         self._fenced: Optional[FencedError] = None
-        self._unknown: List[str] = []  # attempts that may exist: their data stays
         self._counters = {"saves": 0, "committed": 0, "bases": 0, "skipped": 0, "failed": 0}
         self._last: Dict[str, Any] = {}
         self._step_of_last_cut = 0
@@ -146,10 +137,11 @@ class CheckpointManager:
             raise self._fenced
         self._require_its_optimizer()
         self._counters["saves"] += 1
-        if self._engine.is_writing:  # perhaps another manager's
-            if on_pending == "skip":
-                return self._skip("the one before is still being written")
-            self._engine.wait_for_writer(self._patience)
+        for engine in (self._engine, getattr(self._model, ENGINE)):  # the model may have got another one since
+            if engine.is_writing:  # perhaps another manager's
+                if on_pending == "skip":
+                    return self._skip("the one before is still being written")
+                engine.wait_for_writer(self._patience)
         self._reap()
         self._follow_model()
         self._begin_lineage()
@@ -293,7 +285,7 @@ class CheckpointManager:
         """How long a checkpoint may take from its cut to its very end, in seconds."""
         return 3 * self._options.timeout_seconds
 
-    def _join(self, pending: _Pending) -> None:
+    def _join(self, pending: Pending) -> None:
         if pending.thread.join(self._patience) or pending.thread.is_alive():
             raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._patience:g} s.")
 
@@ -346,12 +338,15 @@ class CheckpointManager:
         probe.warn_if_full(self._engine, self._store, self._directory)
 
     def _cut(self, consistency: str, epoch: int, batch: Optional[int], epoch_start_step: int,
-             replaced: bool = False) -> _Pending:
+             replaced: bool = False) -> Pending:
         # None: nothing was saved to this directory yet, or another manager of the model has saved elsewhere since.
         head = self._engine.position_in(self._directory)
         stats = chain.policy_stats(head)
         groups = self._engine.group_specs()
+        failed = False
         if self._scan is not None and not self._scan.serves(self._engine, head):
+            failed = self._scan.has_failed
+            self._scan_tries.dropped(failed)
             self._scan = None
         scan = self._scan if self._scan is not None and self._scan.is_ready else None
         if scan is not None:
@@ -360,7 +355,7 @@ class CheckpointManager:
         begin_scan = False
         if not is_base and self._scan is None and self._policy.base_due(stats):
             is_base = self._options.capture == "blocking" or getattr(self._policy, "snapshot_bases", False)
-            begin_scan = not is_base
+            begin_scan = not is_base and self._scan_tries.may_begin
         if is_base:
             scan = None
         threshold = self._policy.hot_threshold(stats)
@@ -370,13 +365,9 @@ class CheckpointManager:
             "root": self._directory, "generation": name.generation, "sequence": name.sequence, "run": name.run,
             "directory": join(self._directory, layout.data_path(name)), "kind": "base" if is_base else "delta",
             "last_committed": self._last_committed, "last_scanned_base": self._last_scanned_base,
-            "lookup_capture": self._options.lookup_capture and self._options.capture == "save_on_update",
             # JSON has no infinity; p is at most 1.
             "thresholds": {group.name: min(threshold, 2.0) for group in self._engine.groups},
-            "segment_bytes": self._options.segment_bytes, "block_bytes": self._options.block_bytes,
-            "drain_threads": self._options.writer_threads,
-            "capture_memory_bytes": self._options.capture_memory_bytes,
-            "update_wait_ms": int(1000 * self._options.update_wait_seconds)}
+            **self._options.for_hosts()}
         try:
             replies = self._engine.cut(request, self._options.timeout_seconds)
             step = self._step()
@@ -417,7 +408,7 @@ class CheckpointManager:
         if begin_scan:
             self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
                                      {key: request[key] for key in ("segment_bytes", "block_bytes")})
-        pending = _Pending(draft, head, is_base, scan)
+        pending = Pending(draft, head, is_base, scan, failed)
         pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies),
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
         self._pending = pending
@@ -432,29 +423,34 @@ class CheckpointManager:
         self._sequence += 1
         return name
 
-    def _finish(self, pending: _Pending, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]]) -> None:
+    def _finish(self, pending: Pending, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]]) -> None:
         """Background thread: writes, commits, tells the hosts, tidies up."""
         draft = pending.draft
         start = time.monotonic()
         try:
+            if pending.tidy_first:
+                self._tidy(pending)
             replies = self._engine.save(request, copies, self._options.timeout_seconds)
             head = self._complete(pending, replies)
             commit.commit(self._store, self._directory, head, self._claim, pending.parent)
         except BaseException as error:
             if isinstance(error, CommitOutcomeUnknownError):
                 # It may exist. Its rows are saved again by the next checkpoint, and its data stays.
-                self._unknown += [draft.name] + ([pending.scan.name] if pending.scan is not None else [])
+                self._leftovers.keep(draft.name, *([] if pending.scan is None else [pending.scan.name]))
             self._counters["failed"] += 1
             self._engine.resolve(draft.sequence, committed=False, best_effort=True,
                                  timeout_seconds=self._options.timeout_seconds)
             pending.error = errors.of_save(draft.name, error)
             _log.warning("Checkpoint %s failed: %s", draft.name, error)
+            if isinstance(pending.error, SaveFailedError) and not isinstance(error, CommitOutcomeUnknownError):
+                self._tidy(pending)  # or, if there was no room for it, there will never be
             return
         self._engine.move_to(self._directory, head)
         self._last_head = head
         self._last_committed = draft.sequence
         self._last_scanned_base = 0 if pending.scan is None else pending.scan.start
         scan = self._scan
+        self._scan_tries.committed(pending.scan is not None)
         if scan is not None and (pending.is_base or pending.scan is scan):
             self._scan = scan = None
         elif scan is not None and draft.sequence > scan.start:
@@ -465,14 +461,18 @@ class CheckpointManager:
             # One that misses it is told by the next cut.
             self._engine.resolve(draft.sequence, committed=True, scanned_base=self._last_scanned_base,
                                  timeout_seconds=self._options.timeout_seconds)
-            retention.collect(self._store, self._directory, self._claim, self._max_to_keep,
-                              self._unknown + ([] if scan is None else [scan.name]))
+            self._leftovers.collect(self._claim, scan)
         except BaseException as error:
             pending.error = error
             _log.warning("Checkpoint %s is committed, but tidying up after it failed: %s", draft.name, error)
         self._last["save_seconds"] = time.monotonic() - start
 
-    def _complete(self, pending: _Pending, replies: Dict[int, Dict[str, Any]]) -> Manifest:
+    def _tidy(self, pending: Pending) -> None:
+        # Retention goes by the newest head: after a restore of an older one the next is not to follow that.
+        if pending.parent is None or pending.parent.sequence >= self._last_committed:
+            self._leftovers.tidy(self._claim, self._scan, *([pending.draft.name] if pending.error is None else []))
+
+    def _complete(self, pending: Pending, replies: Dict[int, Dict[str, Any]]) -> Manifest:
         draft = pending.draft
         prefix = self._directory + "/"
         written = [ObjectRef(item["path"][len(prefix):], item["kind"], draft.sequence, ps, item["bytes"],

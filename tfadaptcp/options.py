@@ -1,6 +1,7 @@
 """Options of the engine, apart from those of the policy."""
 
 import dataclasses
+from typing import Any, Dict
 
 CAPTURES = ("save_on_update", "blocking")
 CONSISTENCIES = ("step", "row")
@@ -58,3 +59,10 @@ class EngineOptions:
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_SECONDS:
                 raise ValueError(f"{field}: Received: {value!r}. Expected: a number above 0, at most {_MOST_SECONDS:g}")
+
+    def for_hosts(self) -> Dict[str, Any]:
+        """What the hosts are told of these options with each cut and save."""
+        return {"segment_bytes": self.segment_bytes, "block_bytes": self.block_bytes,
+                "drain_threads": self.writer_threads, "capture_memory_bytes": self.capture_memory_bytes,
+                "update_wait_ms": int(1000 * self.update_wait_seconds),
+                "lookup_capture": self.lookup_capture and self.capture == "save_on_update"}

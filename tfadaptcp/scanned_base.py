@@ -76,6 +76,11 @@ class ScannedBase:
         """Whether all rows are durable: a head cut from now on may go by it."""
         return self._objects is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended without a base; its objects are leftovers."""
+        return self._failed
+
     def serves(self, engine: Engine, head: Optional[Manifest]) -> bool:
         """Whether the next head of the engine, after `head`, may go by it, now or once it is ready."""
         return (not self._failed and head is not None and head.base_sequence < self.start and engine is self._engine
@@ -93,3 +98,32 @@ class ScannedBase:
         if self._thread.is_alive():
             self._engine.void_scans(min(timeout_seconds, _ANSWER_SECONDS))
             self._thread.join(min(timeout_seconds, _ANSWER_SECONDS))
+
+
+class Tries:
+    """When a scan may begin after some that failed: at once after one, then after twice as many checkpoints each time.
+
+    One that there is no room for takes what room there is; checkpoints beside it fail then, too.
+    """
+
+    def __init__(self):
+        self._failures = 0
+        self._wait = 0  # checkpoints to be committed first
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether a scan may begin at the next cut."""
+        return self._wait == 0
+
+    def dropped(self, failed: bool) -> None:
+        """Takes note of a scan that serves no checkpoint any more, perhaps because it failed."""
+        if not failed:
+            return
+        self._wait = 2 ** min(self._failures, 6) - 1
+        self._failures += 1
+
+    def committed(self, by_scan: bool) -> None:
+        """Takes note of a checkpoint that was committed; `by_scan`: the first to go by a scanned base."""
+        self._wait = max(0, self._wait - 1)
+        if by_scan:
+            self._failures = 0

@@ -359,10 +359,11 @@ class SideBySide:
     def _check_clean(self) -> None:
         """Nothing is left over, once data of manifests that one pass deletes has gone with the next."""
         manager = self._manager
-        retention.collect(self._store, self._directory, manager._claim, self._job.directory.keep, manager._unknown)
+        unknown = manager._leftovers._unknown
+        retention.collect(self._store, self._directory, manager._claim, self._job.directory.keep, unknown)
         self._job.collect()
         self._compare_heads(self._manifests())
-        if not manager._unknown:
+        if not unknown:
             check_clean(self._store, self._directory)
 
     def _tables(self, mask: int) -> list[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from tests.support.bases import end_scan
 from tests.support.checkpoint_dirs import check_clean
 from tfadaptcp import EngineOptions, policies
 from tfadaptcp.checkpoint import commit, retention
-from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.checkpoint.store import Store, set_fault_hook
 
 
 class Job:
@@ -67,6 +67,12 @@ class Held:
 
     def go(self):
         self._go.set()
+
+
+@pytest.fixture(autouse=True)
+def no_hook_stays():
+    yield
+    set_fault_hook(None)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["reads_late", "ends_late"])
@@ -157,6 +163,8 @@ def test_a_scan_that_fails_is_tried_again_and_leaves_nothing(tmp_path):
         assert not end_scan(job.manager)
         assert job.save().base_sequence == first.sequence
         assert not end_scan(job.manager)
+    job.save()
+    assert job.manager._scan is None  # after two that failed a checkpoint without one
     started = job.save()
     assert end_scan(job.manager)
     assert job.save().base_sequence == started.sequence
@@ -211,4 +219,29 @@ def test_a_replaced_table_voids_the_scan(tmp_path, monkeypatch):
     complete = job.save()
     assert complete.base_sequence == complete.sequence
     job.save()
+    job.check_all()
+
+
+def test_bases_there_is_no_room_for_do_not_keep_checkpoints_from_being_written(tmp_path):
+    """What a scan, or a checkpoint, had written before the store was full stayed, as nothing was committed any more."""
+    job = Job(tmp_path)
+    job.write(range(300))
+    first = job.save()
+    job.save()
+    set_fault_hook(lambda op, path: None)  # Python's operations, deletions among them, go on
+    with faults.plan("errno=28@3+;match=base-"):
+        for _ in range(9):
+            job.save()
+            end_scan(job.manager)
+        # Again after 0, 1 and 3 more: not beside every checkpoint.
+        assert job.manager._scan_tries._failures <= 4
+    with faults.plan("errno=28@3+;match=increment-"):
+        job.write(range(300))
+        job.manager.save()
+        with pytest.raises(tfadaptcp.SaveFailedError):
+            job.manager.wait()
+    set_fault_hook(None)
+    head = job.head()
+    referenced = {ref.path.split("/")[1] for ref in head.objects} | set(job.copies)
+    assert {path.name for path in (tmp_path / "data").iterdir()} == referenced and head.base_sequence == first.sequence
     job.check_all()

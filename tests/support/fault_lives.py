@@ -93,7 +93,7 @@ class Life:
     def in_progress(self) -> list[str]:
         """Names of attempts whose data has to stay, as the manager has them."""
         scan = self.manager._scan
-        return self.manager._unknown + ([] if scan is None else [scan.name])
+        return self.manager._leftovers._unknown + ([] if scan is None else [scan.name])
 
     def collect(self, keep: int = KEEP) -> None:
         retention.collect(Store(), self.directory, self.manager._claim, keep, self.in_progress())
@@ -140,7 +140,7 @@ class Life:
         assert heads[-1].step == self.step
         # Data of manifests deleted by one pass goes with the next.
         self.collect()
-        if self.manager._unknown:
+        if self.manager._leftovers._unknown:
             self.start()  # its data stays while this manager lives
             self.collect()
         check_clean(Store(), self.directory, self.in_progress())

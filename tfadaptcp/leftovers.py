@@ -1,0 +1,40 @@
+"""What a manager removes from its directory: checkpoints that are too old, and what failed attempts have left."""
+
+import logging
+from typing import List, Optional
+
+from tfadaptcp.checkpoint import retention
+from tfadaptcp.checkpoint.claims import Claim
+from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.scanned_base import ScannedBase
+
+_log = logging.getLogger("tfadaptcp")
+
+
+class Leftovers:
+    """Passes of retention over one directory. One thread at a time."""
+
+    def __init__(self, store: Store, directory: str, max_to_keep: int):
+        self._store = store
+        self._directory = directory
+        self._max_to_keep = max_to_keep
+        self._unknown: List[str] = []
+
+    def keep(self, *names: str) -> None:
+        """From now on the data of these attempts stays: their manifests may exist, or come yet."""
+        self._unknown += names
+
+    def collect(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> None:
+        """Makes a pass. `scan`: one that may be running; `in_progress`: attempts. Raises as `retention.collect`."""
+        names = [*self._unknown, *in_progress]
+        if scan is not None and not scan.has_failed:
+            names.append(scan.name)
+        retention.collect(self._store, self._directory, claim, self._max_to_keep, names)
+
+    def tidy(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> None:
+        """Makes a pass though no checkpoint was committed. What failed for want of room has taken the rest of it, and
+        no other would ever be committed."""
+        try:
+            self.collect(claim, scan, *in_progress)
+        except Exception as error:
+            _log.warning("Removing what failed attempts have left in %s failed: %s", self._directory, error)

@@ -1,0 +1,20 @@
+"""A checkpoint between its cut and its end."""
+
+import dataclasses
+import threading
+from typing import Optional
+
+from tfadaptcp.checkpoint.manifest import Manifest
+from tfadaptcp.scanned_base import ScannedBase
+
+
+@dataclasses.dataclass
+class Pending:
+    """What the thread that writes it knows, and what came of it."""
+    draft: Manifest
+    parent: Optional[Manifest]
+    is_base: bool
+    scan: Optional[ScannedBase] = None  # the base that it is the first to go by
+    tidy_first: bool = False  # a scan has failed, perhaps for want of room, which what it left takes
+    thread: Optional[threading.Thread] = None
+    error: Optional[BaseException] = None
