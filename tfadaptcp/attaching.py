@@ -1,5 +1,6 @@
 """The engine of a model: made once, kept in the model, used by its managers and restores."""
 
+import logging
 from typing import Any
 
 import tensorflow as tf
@@ -7,6 +8,8 @@ import tensorflow as tf
 from tfadaptcp.embeddings import discovery, optimizers
 from tfadaptcp.engine import Engine
 from tfadaptcp.errors import UnbuiltModelError
+
+_log = logging.getLogger("tfadaptcp")
 
 # Where a model keeps its engine, so that whoever saves next goes on from what a restore left in the trackers.
 ENGINE = "_tfadaptcp_engine"
@@ -37,13 +40,18 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
     if optimizer is not None:
         optimizers.check(model, optimizer)
     current = getattr(model, ENGINE, None)
-    if current is not None and current.decay == decay and current.tracks(model, optimizer):
+    if (current is not None and current.decay == decay and current.tracks(model, optimizer)
+            and current.is_attached()):
         return current
     if current is not None:
         current.detach()
     engine = Engine(model, optimizer, decay)
     if current is not None:
         engine.follow(current)
+        if current.optimizer is None and optimizer is not None and engine.has_come_from:
+            _log.warning("Model %r was restored without its optimizer, which it has got since: slots and settings are "
+                         "new. Tell a CheckpointManager the optimizer, or compile the model, before the restore.",
+                         model.name)
     # Around Keras's attribute tracking.
     object.__setattr__(model, ENGINE, engine)
     return engine

@@ -110,6 +110,11 @@ class Engine:
         """The head of `directory` that the model goes on from, though trackers made since know of none."""
         return _head_in(directory, self._came_from)
 
+    @property
+    def has_come_from(self) -> bool:
+        """Whether the model goes on from a head."""
+        return self._came_from is not None
+
     def follow(self, older: "Engine") -> None:
         """Takes over what the engine before tells about where the model came from, not what its trackers knew."""
         self._came_from = older._came_from
@@ -227,6 +232,14 @@ class Engine:
     def stats(self) -> List[Dict[str, Any]]:
         """Per host: counts, memory and histograms of p of its groups."""
         return list(self.on_all(lambda host: self.call_named(host, self._ops.adaptcp_stats)).values())
+
+    def is_attached(self) -> bool:
+        """Whether the hosts still know of it: the engine of another model with the same tables takes them over."""
+        try:
+            self.resolve(0, committed=False)  # does nothing
+            return True
+        except tf.errors.FailedPreconditionError:
+            return False
 
     def detach(self) -> None:
         """Stops tracking, on every host that still answers."""

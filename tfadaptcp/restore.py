@@ -52,7 +52,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
             optimizer's settings stay as they are; so does its step, unless it is among them.
         rename: {name in the checkpoint: name in the model} of groups, single slot tables and dense variables; a group's
             slots go with it.
-        optimizer: False: weights only. Slots, step and settings of the optimizer stay as they are.
+        optimizer: False: weights only, with what restrict policies know of their rows, if the checkpoint has it. Slots,
+            step and settings of the optimizer stay as they are.
         cast: convert values between float16, bfloat16, float32 and float64 where the types differ; too large ones
             become infinite, subnormal ones may become zero. Keys and whole numbers are never converted.
 
@@ -76,8 +77,10 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     directory, candidates = _find(directory, checkpoint)
     # That of the run that goes on, so that its manager finds these trackers fit.
     decay = candidates[0].policy.get("decay", attaching.DECAY) if current is None else current.decay
-    # A model that isn't compiled is restored without an optimizer: for evaluation and serving.
-    its_optimizer = None if getattr(self, "optimizer", None) is not None else False
+    its_optimizer = None
+    if getattr(self, "optimizer", None) is None:
+        # It was told to a CheckpointManager, or the model is restored without one: for evaluation and serving.
+        its_optimizer = False if current is None or current.optimizer is None else current.optimizer
     return _restore(attaching.attach(self, its_optimizer, decay), directory, candidates, checkpoint, strict, selection)
 
 
