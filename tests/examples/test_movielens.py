@@ -57,7 +57,7 @@ def test_everything_comes_back_after_a_kill(tmp_path):
     assert any(row[5] != "-" and int(row[7]) > 0 for row in table), "no differential"
     # Rows captured, by source, are those written.
     for row in table:
-        assert int(row[6]) + int(row[7]) == int(row[8]) + int(row[9])
+        assert int(row[6]) + int(row[7]) == int(row[8]) + int(row[9]) + int(row[10])
     left = [path.name for path in tmp_path.iterdir() if not path.name.startswith("tfadaptcp-ports-")]
     assert left == [] and _processes_with(f"TMPDIR={tmp_path}") == []
 

@@ -12,6 +12,10 @@ from tests.support import fault_lives, faults, oracle
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
 
+# One directory, one process.
+pytestmark = pytest.mark.xdist_group("hung_store")
+
+
 @pytest.fixture(scope="module")
 def life(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hung")
@@ -31,9 +35,9 @@ def released():
 def impatient(life):
     """Only what is meant to hang has a short time-out: a loaded machine is slow."""
     options = life.options
-    life.options = dataclasses.replace(options, timeout_seconds=1.0)
+    life.options = dataclasses.replace(options, timeout_seconds=2.0)
     manager = life.manager
-    manager._options, manager._store = life.options, Store(deadline_seconds=1.0)
+    manager._options, manager._store = life.options, Store(deadline_seconds=2.0)
     yield
     life.options = options
     for patient in (manager, life.manager):
@@ -106,7 +110,8 @@ def test_a_listing(life):
     with faults.hanging("match=/manifests;hang@1"), impatient(life):
         with pytest.raises(tfadaptcp.AdaptCPError, match="No answer after .* list .*manifests"):
             life.manager.checkpoints
-    life.collect()
+    settle()
+    life.check_goes_on()
 
 
 def settle():
