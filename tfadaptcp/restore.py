@@ -14,7 +14,7 @@ from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
-from tfadaptcp.errors import CheckpointCorruptError, StoreUnavailableError
+from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, StoreUnavailableError
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
 
@@ -104,9 +104,16 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
              selection: Selection) -> RestoreReport:
     start = time.monotonic()
     removed = 0
+    damage = ""
     while candidates:
         head, *candidates = candidates
-        plan = matching.match(engine, head, selection, strict)
+        try:
+            plan = matching.match(engine, head, selection, strict)
+        except CheckpointMismatchError as error:
+            if not damage:
+                raise
+            # Not the mismatch that it is to the caller, who may take it that nothing was changed.
+            raise CheckpointCorruptError(f"{damage}, and the one before it does not fit the model: {error}") from error
         try:
             bytes_read = _apply(engine, directory, head, plan)
         except _DAMAGE as error:
@@ -120,6 +127,7 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             if checkpoint is not None or not candidates:
                 raise CheckpointCorruptError(message) from error
             _log.error("%s. Falling back to %s.", message, candidates[0].name)
+            damage = message
             continue
         except tf.errors.OpError as error:
             failed = _ERRNO.search(error.message)

@@ -294,3 +294,22 @@ def test_damaged_manifest(damage, tmp_path):
         model.load_adaptcp(tmp_path, newest)
     assert model.load_adaptcp(tmp_path).checkpoint == before
     oracle.check(copies[before], model)
+
+
+def test_a_fallback_that_does_not_fit_is_told_as_damage(tmp_path):
+    """By then the tables are empty, which a mismatch says they are not."""
+    other = oracle.build("adam", dim=6)
+    rows.write(other, range(20), seed=1)
+    manager = tfadaptcp.CheckpointManager(other, tmp_path, max_to_keep=9)
+    manager.save()
+    manager.wait()
+    model = oracle.build("adam", dim=4)
+    rows.write(model, range(20), seed=1)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, max_to_keep=9)
+    manager.save()
+    manager.wait()
+    newest = heads_of(tmp_path)[-1]
+    path = tmp_path / [ref.path for ref in newest.objects if ref.kind == "base"][0]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(tfadaptcp.CheckpointCorruptError, match="is damaged: .* does not fit the model"):
+        model.load_adaptcp(tmp_path)
