@@ -12,6 +12,8 @@ PIP    := $(PY) -m pip --disable-pip-version-check --no-input
 CACHE  := .cache
 JOBS   ?= $(shell nproc)
 export JOBS
+# Tests wait for one another's processes now and then: three at once keep two cores busy.
+TEST_JOBS ?= 3
 # Warnings of our own C++ are errors here; `pip install` on a user's machine does not insist.
 export ADAPTCP_WERROR ?= 1
 
@@ -67,14 +69,14 @@ system-deps:
 
 cpp-tests: $(DEPS_STAMP) system-deps
 	@if echo '#include <gtest/gtest.h>' | g++ -x c++ -std=c++17 -fsyntax-only - 2>/dev/null; then \
-	  echo "==> C++ unit tests"; $(PY) -m tools.cpp_build tests </dev/null; fi
+	  echo "==> C++ unit tests"; $(PY) -m tools.cpp_build tests tsan asan </dev/null; fi
 
 # Tests that need the machine for themselves run first, alone. Exit code 5: there are none.
 define run_pytest
 	@echo "==> tests that run alone"
 	@$(PY) -m pytest -m "serial$(1)" </dev/null || [ $$? = 5 ]
 	@echo "==> tests"
-	@$(PY) -m pytest -n 2 --dist loadgroup -m "not serial$(1)" </dev/null
+	@$(PY) -m pytest -n $(TEST_JOBS) --dist loadgroup -m "not serial$(1)" </dev/null
 endef
 
 test: system-deps build data cpp-tests

@@ -25,6 +25,7 @@ def test_default_strategy():
     assert found == _BUILT_AND_UNTOUCHED
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("job", ["default_strategy_several_steps_per_execution", "run_eagerly"])
 def test_other_ways_to_run(job):

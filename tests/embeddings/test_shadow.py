@@ -28,6 +28,7 @@ def test_rows_stay_at_learning_rate_zero():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_adam_learns_from_batches_of_varying_size():
     for losses in run_job(_JOBS, "adam_by_fit_with_varying_batches"):
@@ -35,12 +36,14 @@ def test_adam_learns_from_batches_of_varying_size():
         assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_custom_loop_with_loops_and_nested_functions():
     found = run_job(_JOBS, "custom_loop_with_loops_and_nested_functions")
     assert found == {"wrong": 0, "size": 4000, "steps": 200, "finite": True}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_several_steps_per_execution():
     found = run_job(_JOBS, "fit_several_steps_per_execution")
@@ -55,6 +58,7 @@ def test_restarted_worker_takes_steps_again():
     assert found["wrong"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_user_made_shadows():
     found = run_job(_JOBS, "user_made_shadows")
@@ -78,6 +82,7 @@ def test_saved_model_loads_on_one_host_without_tfadaptcp(tmp_path):
     np.testing.assert_allclose(found["out"], exported["out"], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_without_parameter_servers_nothing_changes():
     patched = run_job("tests.support.stock_jobs", "train_patched")

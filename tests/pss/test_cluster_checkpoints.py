@@ -8,8 +8,6 @@ import pytest
 from tests.support.jobs import run_job
 
 JOBS = "tests.support.cluster_jobs"
-# Tests of the directories that `trained` makes run in one process, so that it makes them once.
-of_trained = pytest.mark.xdist_group("trained")
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -18,41 +16,23 @@ def run(job: str, checkpoints, oracle: Path, timeout: float = 280):
     return run_job(JOBS, job, timeout, {"CHECKPOINTS": str(checkpoints), "ORACLE": str(oracle)})
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Directories written by 1, 2 and 3 parameter servers under three policies, with a copy of each cut."""
-    root = tmp_path_factory.mktemp("trained")
-    infos = {n: run(f"train_on_{n}_ps", root / f"ps{n}", root / "oracle" / f"ps{n}") for n in (1, 2, 3)}
-    return root, infos
-
-
-@of_trained
-def test_checkpoints_tell_of_the_cut(trained):
-    _, infos = trained
+def test_every_cut_restores_on_any_number_of_ps(tmp_path):
+    """Directories written by 1, 2 and 3 parameter servers under three policies, a copy of each cut, all into each other."""
+    infos = {n: run(f"train_on_{n}_ps", tmp_path / f"ps{n}", tmp_path / "oracle" / f"ps{n}") for n in (1, 2, 3)}
     for heads in infos.values():
         assert [head["step"] for head in heads] == [40, 80, 120, 160, 200, 240]
         assert [(head["epoch"], head["batch"]) for head in heads] == [
             (0, 40), (0, 80), (1, 0), (1, 40), (1, 80), (2, 0)]
-
-
-@of_trained
-def test_hot_and_cold_files_exist(trained):
-    _, infos = trained
     assert [head["base"] for head in infos[2]] == [1, 1, 1, 1, 1, 5], "the last goes by a base read beside training"
     kinds = {kind for head in infos[2] for kind, rows in head["rows"].items() if any(rows.values())}
     assert kinds == {"base", "increment", "differential"}
     assert all("differential" not in head["rows"] for head in infos[1])
     assert all("increment" not in head["rows"] for head in infos[3])
-
-
-@of_trained
-@pytest.mark.parametrize("num_ps", [1, 2, 3])
-def test_every_cut_restores_on_any_number_of_ps(trained, num_ps):
-    root, infos = trained
-    directories = ":".join(str(root / f"ps{n}") for n in (1, 2, 3))
-    wrong = run(f"restore_on_{num_ps}_ps", directories, root / "oracle")
-    assert len(wrong) == sum(len(heads) for heads in infos.values())
-    assert {name: found for name, found in wrong.items() if found} == {}
+    directories = ":".join(str(tmp_path / f"ps{n}") for n in (1, 2, 3))
+    for num_ps in (1, 2, 3):
+        wrong = run(f"restore_on_{num_ps}_ps", directories, tmp_path / "oracle")
+        assert len(wrong) == sum(len(heads) for heads in infos.values())
+        assert {name: found for name, found in wrong.items() if found} == {}, f"on {num_ps} ps"
 
 
 def test_a_lazy_model_is_restored_before_its_first_step(tmp_path):
@@ -63,6 +43,7 @@ def test_a_lazy_model_is_restored_before_its_first_step(tmp_path):
                      "steps": 3}
 
 
+@pytest.mark.slow
 def test_new_style_adam(tmp_path):
     heads = run("train_with_new_style_adam", tmp_path / "new", tmp_path / "oracle" / "new")
     wrong = run("restore_new_style_adam", tmp_path / "new", tmp_path / "oracle")
