@@ -16,9 +16,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import tensorflow as tf
 from tensorflow.python.eager import context, executor
 
-from tfadaptcp import _ops
+from tfadaptcp import _ops, background
 from tfadaptcp.checkpoint import format_types, layout, manifest
 from tfadaptcp.embeddings import dense, discovery, unsupported
+from tfadaptcp.embeddings.parts import Parts
 from tfadaptcp.errors import DeadlineError
 
 _log = logging.getLogger("tfadaptcp")
@@ -67,13 +68,11 @@ class Engine:
             UntrackableTableError, UnsupportedVariableError, CheckpointMismatchError: see `discovery` and `dense`; nothing
                 was attached.
         """
-        if optimizer is not None:
-            discovery.create_slots(model, optimizer)
         self.optimizer = optimizer
-        self.groups = discovery.find_groups(model, optimizer)
-        variables = discovery.find_dense(model, optimizer)
+        parts = Parts(model)
+        self.groups, variables = _find(model, optimizer, parts)
         unsupported.check_dense(variables, format_types.DTYPES.values())
-        self.dense = dense.slices(variables, optimizer, model)
+        self.dense = dense.slices(variables, optimizer, parts)
         self.session = layout.new_run()
         self.decay = decay
         # The highest sequence a cut of these trackers has used, or a restore put there.
@@ -95,10 +94,7 @@ class Engine:
 
     def tracks(self, model: tf.keras.Model, optimizer: Any) -> bool:
         """Whether this engine tracks all that an engine made now for the model and the optimizer would."""
-        if optimizer is not None:
-            discovery.create_slots(model, optimizer)
-        groups = discovery.find_groups(model, optimizer)
-        variables = discovery.find_dense(model, optimizer)
+        groups, variables = _find(model, optimizer, Parts(model))
         return (optimizer is self.optimizer and groups == self.groups
                 and {id(variable) for variable in variables} == {id(item.variable) for item in self.dense})
 
@@ -170,12 +166,8 @@ class Engine:
     # ------------------------------------------------------------- a checkpoint
 
     def cut(self, request: Dict[str, Any], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Dict[str, Any]]:
-        """Takes the cut on every host; returns their replies. All or none: a failed cut is resolved everywhere."""
-        try:
-            return self.on_all(lambda host: self.call(host, self._ops.adaptcp_cut, request), timeout_seconds)
-        except BaseException:
-            self.resolve(request["sequence"], committed=False, best_effort=True, timeout_seconds=timeout_seconds)
-            raise
+        """Takes the cut on every host; returns their replies. If that fails on one, others may have it: `resolve` it."""
+        return self.on_all(lambda host: self.call(host, self._ops.adaptcp_cut, request), timeout_seconds)
 
     def copy_dense(self) -> Dict[int, List[tf.Tensor]]:
         """Copies the dense variables, each on its host. For use right after the cut, in the same thread."""
@@ -282,10 +274,8 @@ class Engine:
 
     def parallel(self, calls: Dict[int, Callable[[], Any]], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Any]:
         """Runs calls, by the index of the host they go to, each in a thread of its own; see `on_all`."""
-        results: Dict[int, concurrent.futures.Future] = {key: concurrent.futures.Future() for key in calls}
-        for key, call in calls.items():
-            # Daemons, not a pool: one that hangs neither blocks later calls nor the end of the interpreter.
-            threading.Thread(target=_run, args=(call, results[key]), name=f"tfadaptcp-ps{key}", daemon=True).start()
+        results = {key: background.start(lambda call=call: _with_executor(call), f"tfadaptcp-ps{key}")
+                   for key, call in calls.items()}
         late = concurrent.futures.wait(results.values(), timeout_seconds).not_done
         if late:
             names = ", ".join(f"ps {key}" for key, result in results.items() if result in late)
@@ -324,6 +314,13 @@ class Engine:
         with _on(host):
             self._ops.adaptcp_seed_table(handle, key_dtype=table.variable.key_dtype,
                                          value_dtype=table.variable.value_dtype)
+
+
+def _find(model: tf.keras.Model, optimizer: Any, parts: Parts) -> Tuple[List[discovery.Group], List[tf.Variable]]:
+    """The groups of a model, whose slots are created if need be, and its dense variables."""
+    if optimizer is not None:
+        discovery.create_slots(model, optimizer, parts)
+    return discovery.find_groups(parts, optimizer), discovery.find_dense(model, optimizer, parts)
 
 
 def _head_in(directory: str, place: Optional[Tuple[str, manifest.Manifest]]) -> Optional[manifest.Manifest]:
@@ -365,9 +362,6 @@ def _on(host: Host):
     return tf.device(host.device)
 
 
-def _run(call: Callable[[], Any], result: concurrent.futures.Future) -> None:
-    try:
-        with context.executor_scope(executor.new_executor(enable_async=False)):
-            result.set_result(call())
-    except BaseException as error:
-        result.set_exception(error)
+def _with_executor(call: Callable[[], Any]) -> Any:
+    with context.executor_scope(executor.new_executor(enable_async=False)):
+        return call()

@@ -286,7 +286,8 @@ class CheckpointManager:
         return 3 * self._options.timeout_seconds
 
     def _join(self, pending: Pending) -> None:
-        if pending.thread.join(self._patience) or pending.thread.is_alive():
+        pending.thread.join(self._patience)
+        if pending.thread.is_alive():
             raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._patience:g} s.")
 
     def _skip(self, why: str) -> None:
@@ -343,9 +344,8 @@ class CheckpointManager:
         head = self._engine.position_in(self._directory)
         stats = chain.policy_stats(head)
         groups = self._engine.group_specs()
-        failed = False
+        failed = self._scan is not None and self._scan.has_failed
         if self._scan is not None and not self._scan.serves(self._engine, head):
-            failed = self._scan.has_failed
             self._scan_tries.dropped(failed)
             self._scan = None
         scan = self._scan if self._scan is not None and self._scan.is_ready else None
@@ -375,18 +375,18 @@ class CheckpointManager:
             scalars = dense.read_scalars(self._engine.optimizer)
         except BaseException as error:  # an interrupt too: nobody will write what was cut
             self._counters["failed"] += 1
-            self._engine.resolve(name.sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
+            self._give_up(name.sequence)
             if not isinstance(error, Exception):
                 raise
             raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
         if any("replaced" in reply for reply in replies.values()):
             # Tables were cleared, imported or loaded, as the hosts of those know: this has to be a base.
-            self._engine.resolve(name.sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
+            self._give_up(name.sequence)
             return self._cut(consistency, epoch, batch, epoch_start_step, replaced=True)
         changed = {ps: reply["incarnation"] for ps, reply in replies.items()
                    if reply["incarnation"] != self._engine.incarnations[str(ps)]}
         if changed:
-            self._engine.resolve(name.sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
+            self._give_up(name.sequence)
             raise SaveFailedError(f"checkpoint {name}: ps {sorted(changed)} was restarted since the model was attached, "
                                   f"and has lost its rows. Restore a checkpoint first.")
         table_rows: Dict[str, int] = {}
@@ -416,6 +416,10 @@ class CheckpointManager:
         self._engine.writer = pending.thread
         return pending
 
+    def _give_up(self, sequence: int) -> None:
+        """Puts the rows of a cut back on the unsaved lists; a host that doesn't hear of it does so at the next cut."""
+        self._engine.resolve(sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
+
     def _next_name(self) -> layout.HeadName:
         """A name in the directory that nothing has had: of a checkpoint, or of a scanned base."""
         self._sequence = max(self._sequence, self._engine.last_sequence + 1)
@@ -438,8 +442,7 @@ class CheckpointManager:
                 # It may exist. Its rows are saved again by the next checkpoint, and its data stays.
                 self._leftovers.keep(draft.name, *([] if pending.scan is None else [pending.scan.name]))
             self._counters["failed"] += 1
-            self._engine.resolve(draft.sequence, committed=False, best_effort=True,
-                                 timeout_seconds=self._options.timeout_seconds)
+            self._give_up(draft.sequence)
             pending.error = errors.of_save(draft.name, error)
             _log.warning("Checkpoint %s failed: %s", draft.name, error)
             if isinstance(pending.error, SaveFailedError) and not isinstance(error, CommitOutcomeUnknownError):
@@ -481,12 +484,12 @@ class CheckpointManager:
         scan = pending.scan
         objects = chain.next_objects(pending.parent, pending.is_base, written,
                                      None if scan is None else (scan.start, scan.objects))
-        self._last.update(measurements.of_checkpoint(draft, written, replies), **measurements.of_scan(scan))
+        captured, sizes = measurements.captured(replies), measurements.bytes_by_kind(written)
+        self._last.update(measurements.of_checkpoint(draft, written, captured, sizes), **measurements.of_scan(scan))
         return dataclasses.replace(
             draft, objects=objects, rows=sum_rows(objects),
             stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
-                                       None if scan is None else scan.since), "captured": measurements.captured(replies),
-                   "bytes": measurements.bytes_by_kind(written)})
+                                       None if scan is None else scan.since), "captured": captured, "bytes": sizes})
 
 
 def _close_at_exit(manager: "weakref.ref[CheckpointManager]", pid: int) -> None:

@@ -10,9 +10,10 @@ def captured(replies: Dict[int, Dict[str, Any]]) -> Dict[str, float]:
     """Sums over the parameter servers; of seconds the longest, but for those that updates waited."""
     found: Dict[str, float] = {}
     for reply in replies.values():
-        for key, value in reply["stats"].items():
-            found[key] = max(found.get(key, 0), value) if key.endswith("_seconds") else found.get(key, 0) + value
-    found["update_wait_seconds"] = sum(reply["stats"]["update_wait_seconds"] for reply in replies.values())
+        stats = {**reply["stats"], "upload_seconds": reply["stats"]["save_seconds"] - reply["stats"]["drain_seconds"]}
+        for key, value in stats.items():
+            of_slowest = key.endswith("_seconds") and key != "update_wait_seconds"
+            found[key] = max(found.get(key, 0), value) if of_slowest else found.get(key, 0) + value
     return found
 
 
@@ -24,15 +25,14 @@ def bytes_by_kind(written: List[ObjectRef]) -> Dict[str, int]:
     return found
 
 
-def of_checkpoint(draft: Manifest, written: List[ObjectRef], replies: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
-    """What `CheckpointManager.stats` says of a checkpoint."""
+def of_checkpoint(draft: Manifest, written: List[ObjectRef], measured: Dict[str, float],
+                  sizes: Dict[str, int]) -> Dict[str, Any]:
+    """What `CheckpointManager.stats` says of a checkpoint, `captured` and `bytes_by_kind` of which are given."""
     rows = sum_rows(written)
     cold = {kind: sum(groups.values()) for kind, groups in rows.items()}
     hot = cold.pop("differential", 0)
-    stats = [reply["stats"] for reply in replies.values()]
-    return {**captured(replies), "step": draft.step, "threshold": draft.policy["threshold"], "rows": rows,
-            "hot_rows": hot, "cold_rows": sum(cold.values()), "bytes": bytes_by_kind(written),
-            "upload_seconds": max(item["save_seconds"] - item["drain_seconds"] for item in stats)}
+    return {**measured, "step": draft.step, "threshold": draft.policy["threshold"], "rows": rows,
+            "hot_rows": hot, "cold_rows": sum(cold.values()), "bytes": sizes}
 
 
 def of_scan(scan: Optional[ScannedBase]) -> Dict[str, float]:

@@ -19,7 +19,7 @@ from tfadaptcp.matching import GroupPlan, Plan
 def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: Plan) -> None:
     """Applies levels, newest first; the objects of a level in parallel, each level after the one before it."""
     specs = objects.specs(head)
-    restore = engine.restore
+    number = engine.restore
     routes = {group.theirs.name: {host.index: _route(engine, host, group) for host in engine.hosts}
               for group in plan.groups}
     for level in levels:
@@ -28,18 +28,18 @@ def restore(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: 
             host = engine.hosts[i % len(engine.hosts)]
             calls.setdefault(host.index, []).append(item)
         engine.parallel({index: (lambda index=index, items=items: [
-            _route_object(engine, engine.hosts[index], item, level, head, specs, routes, restore) for item in items])
+            _route_object(engine, engine.hosts[index], item, level, head, specs, routes, number) for item in items])
             for index, items in calls.items()}, RESTORE_SECONDS)
 
 
 def _route_object(engine: Engine, host: Host, item: Dict[str, Any], level: Dict[str, Any], head: Manifest,
-                  specs: Dict[str, Any], routes: Dict[str, Dict[int, Callable]], restore: int) -> None:
+                  specs: Dict[str, Any], routes: Dict[str, Dict[int, Callable]], number: int) -> None:
     ops = _ops.lib()
     name = f"{engine.session}/{item['path']}"
     blocks = engine.call(host, ops.adaptcp_open_segment, {"name": name, "object": item, "specs": specs})["blocks"]
     try:
         for group in sorted(blocks.keys() & routes.keys()):
-            request = {"session": engine.session, "restore": restore, "group": routes[group][host.index].group,
+            request = {"session": engine.session, "restore": number, "group": routes[group][host.index].group,
                        "head": head.sequence, "sequence": level["sequence"], "differential": level["differential"]}
             shards = [json.dumps({**request, "shard": shard})
                       for shard in range(routes[group][host.index].num_shards)]

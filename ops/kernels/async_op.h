@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "ops/kernels/checked_op.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"

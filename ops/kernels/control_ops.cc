@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ops/kernels/async_op.h"
-#include "ops/kernels/checked_op.h"
-#include "ops/kernels/session.h"
+#include "ops/kernels/request_op.h"
+#include "ops/kernels/stock_kernel.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -20,18 +20,6 @@ namespace adaptcp {
 namespace {
 
 namespace tf = tensorflow;
-
-#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTensorFlow(expr))
-
-tf::Status LookupTable(tf::OpKernelContext* ctx, const tf::ResourceHandle& handle,
-                       Group::Tables::value_type* table) {
-  tf::lookup::LookupInterface* raw = nullptr;
-  TF_RETURN_IF_ERROR(
-      (ctx->resource_manager()->Lookup<tf::lookup::LookupInterface, false>(
-          handle.container(), handle.name(), &raw)));
-  table->reset(raw);
-  return tf::OkStatus();
-}
 
 class InfoOp : public tf::OpKernel {
  public:
@@ -45,25 +33,27 @@ class InfoOp : public tf::OpKernel {
   }
 };
 
-class AttachGroupOp : public tf::OpKernel {
+class AttachGroupOp : public RequestOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
     tf::OpInputList handles;
-    OP_REQUIRES_OK(ctx, ctx->input_list("table_handles", &handles));
+    ADAPTCP_RETURN_IF_ERROR(
+        FromTensorFlow(ctx->input_list("table_handles", &handles)));
     Group::Tables tables(handles.size());
     for (int i = 0; i < handles.size(); ++i) {
-      OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(handles[i].shape()),
-                  tf::errors::InvalidArgument("a table handle must be a scalar"));
-      OP_REQUIRES_OK(
-          ctx, LookupTable(ctx, handles[i].scalar<tf::ResourceHandle>()(),
-                           &tables[i]));
+      if (!tf::TensorShapeUtils::IsScalar(handles[i].shape())) {
+        return Status::InvalidArgument("a table handle must be a scalar");
+      }
+      ADAPTCP_RETURN_IF_ERROR(FromTensorFlow(FindTable(
+          ctx, handles[i].scalar<tf::ResourceHandle>()(), &tables[i])));
     }
-    Json request, reply;
-    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
-    ADAPTCP_OP_OK(ctx,
-                  Registry::Get().Attach(request, std::move(tables), &reply));
-    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, reply.dump()));
+    Json reply;
+    ADAPTCP_RETURN_IF_ERROR(
+        Registry::Get().Attach(request, std::move(tables), &reply));
+    return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
   }
 };
 
@@ -72,7 +62,7 @@ class SeedTableOp : public tf::OpKernel {
   using tf::OpKernel::OpKernel;
   void Compute(tf::OpKernelContext* ctx) override {
     Group::Tables::value_type table;
-    OP_REQUIRES_OK(ctx, LookupTable(ctx, tf::HandleFromInput(ctx, 0), &table));
+    OP_REQUIRES_OK(ctx, FindTable(ctx, &table));
     Registry& registry = Registry::Get();
     Status status;
     ADAPTCP_OP_OK(
@@ -99,29 +89,29 @@ class DetachOp : public tf::OpKernel {
   }
 };
 
-Status FindSession(const Json& request, std::shared_ptr<Session>* session) {
-  return Registry::Get().FindSession(request.value("session", ""), session);
+// The session of a coordinator that writes; refused if a newer one does.
+Status FindWriter(const Json& request, std::shared_ptr<Session>* session) {
+  ADAPTCP_RETURN_IF_ERROR(Registry::Get().CheckGeneration(
+      request.value("root", ""), request.value("generation", uint64_t{0})));
+  return FindSession(request, session);
 }
 
-class CutOp : public tf::OpKernel {
+class CutOp : public RequestOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    Json request, reply;
-    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
-    Registry& registry = Registry::Get();
-    ADAPTCP_OP_OK(ctx, registry.CheckGeneration(
-                           request.value("root", ""),
-                           request.value("generation", uint64_t{0})));
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
     std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, FindSession(request, &session));
+    ADAPTCP_RETURN_IF_ERROR(FindWriter(request, &session));
+    Json reply;
     Status status;
-    ADAPTCP_OP_OK(ctx, registry.gate().RunExclusive(
-                           GateTimeout(request),
-                           [&] { status = session->Cut(request, &reply); }));
-    ADAPTCP_OP_OK(ctx, status);
+    ADAPTCP_RETURN_IF_ERROR(Registry::Get().gate().RunExclusive(
+        GateTimeout(request),
+        [&] { status = session->Cut(request, &reply); }));
+    ADAPTCP_RETURN_IF_ERROR(status);
     reply["incarnation"] = Incarnation();
-    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, reply.dump()));
+    return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
   }
 };
 
@@ -136,10 +126,8 @@ class SaveOp : public AsyncRequestOp {
       return FromTensorFlow(s);
     }
     const std::vector<tf::Tensor> dense(inputs.begin(), inputs.end());
-    ADAPTCP_RETURN_IF_ERROR(Registry::Get().CheckGeneration(
-        request.value("root", ""), request.value("generation", uint64_t{0})));
     std::shared_ptr<Session> session;
-    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    ADAPTCP_RETURN_IF_ERROR(FindWriter(request, &session));
     Json reply;
     ADAPTCP_RETURN_IF_ERROR(session->Save(request, dense, &reply));
     return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
@@ -161,10 +149,8 @@ class ScanBaseOp : public AsyncRequestOp {
 
  protected:
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
-    ADAPTCP_RETURN_IF_ERROR(Registry::Get().CheckGeneration(
-        request.value("root", ""), request.value("generation", uint64_t{0})));
     std::shared_ptr<Session> session;
-    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    ADAPTCP_RETURN_IF_ERROR(FindWriter(request, &session));
     Json reply;
     TableContext context;
     ADAPTCP_RETURN_IF_ERROR(
@@ -177,56 +163,50 @@ class ScanBaseOp : public AsyncRequestOp {
   }
 };
 
-class VoidScansOp : public tf::OpKernel {
+class VoidScansOp : public SessionOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    std::string name;
-    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
-    std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
+  using SessionOp::SessionOp;
+
+ protected:
+  Status Run(tf::OpKernelContext*, Session* session) override {
     session->VoidScans();
+    return Status::Ok();
   }
 };
 
-class ResolveOp : public tf::OpKernel {
+class ResolveOp : public RequestOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    Json request;
-    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext*, const Json& request) override {
     std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, FindSession(request, &session));
-    ADAPTCP_OP_OK(ctx, session->Resolve(request.value("sequence", Seq{0}),
-                                        request.value("committed", false),
-                                        request.value("scanned_base", Seq{0})));
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    return session->Resolve(request.value("sequence", Seq{0}),
+                            request.value("committed", false),
+                            request.value("scanned_base", Seq{0}));
   }
 };
 
-class StatsOp : public tf::OpKernel {
+class StatsOp : public SessionOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    std::string name;
-    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
-    std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
-    OP_REQUIRES_OK(ctx, SetReply(ctx, 0, session->Stats().dump()));
+  using SessionOp::SessionOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, Session* session) override {
+    return FromTensorFlow(SetReply(ctx, 0, session->Stats().dump()));
   }
 };
-
-#define ADAPTCP_OP(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name("Adaptcp>" name).Device(tf::DEVICE_CPU), kernel)
 
 ADAPTCP_OP("Info", InfoOp);
-ADAPTCP_OP("AttachGroup", CheckedOp<AttachGroupOp>);
+ADAPTCP_OP("AttachGroup", AttachGroupOp);
 ADAPTCP_OP("SeedTable", SeedTableOp);
 ADAPTCP_OP("Detach", DetachOp);
-ADAPTCP_OP("Cut", CheckedOp<CutOp>);
+ADAPTCP_OP("Cut", CutOp);
 ADAPTCP_OP("Save", SaveOp);
 ADAPTCP_OP("ScanBase", ScanBaseOp);
 ADAPTCP_OP("VoidScans", VoidScansOp);
-ADAPTCP_OP("Resolve", CheckedOp<ResolveOp>);
+ADAPTCP_OP("Resolve", ResolveOp);
 ADAPTCP_OP("Stats", StatsOp);
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/kernels/async_op.h"
+#include "ops/kernels/request_op.h"
 #include "ops/kernels/segment_source.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -123,9 +124,6 @@ class ReadDenseOp : public AsyncRequestOp {
     return Status::Ok();
   }
 };
-
-#define ADAPTCP_OP(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name("Adaptcp>" name).Device(tf::DEVICE_CPU), kernel)
 
 ADAPTCP_OP("ReadDense", ReadDenseOp);
 

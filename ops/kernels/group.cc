@@ -130,7 +130,7 @@ class GroupOf final : public Group {
     if (cut == 0 || pipeline == nullptr || !pipeline->Begin()) return;
     const auto deadline =
         std::chrono::steady_clock::now() + pipeline->update_wait();
-    typename GroupTracker<K>::UnclaimedCursor cursor;
+    IndexCursor cursor;
     std::vector<K> keys;
     Status status;
     while (status.ok() &&
@@ -211,7 +211,7 @@ class GroupOf final : public Group {
                                CaptureSource::kDrain);
   }
 
-  Status ScanNext(tf::OpKernelContext* ctx, Seq start, ScanCursor* cursor,
+  Status ScanNext(tf::OpKernelContext* ctx, Seq start, IndexCursor* cursor,
                   std::unique_ptr<CapturedBatch>* out) override {
     out->reset();
     auto batch = std::make_unique<Batch<K>>();

@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "ops/kernels/async_op.h"
-#include "ops/kernels/checked_op.h"
+#include "ops/kernels/request_op.h"
 #include "ops/kernels/segment_source.h"
-#include "ops/kernels/session.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -22,25 +21,19 @@ namespace {
 
 namespace tf = tensorflow;
 
-#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTensorFlow(expr))
-
-Status FindSession(const Json& request, std::shared_ptr<Session>* session) {
-  return Registry::Get().FindSession(request.value("session", ""), session);
-}
-
 // A key of four bytes and an indicator.
 constexpr uint64_t kMinRowBytes = 8;
 
-// request: {session, next_sequence, base_sequence, tables: {group: [whether to
-// empty table t]}}; without "tables", everything is emptied.
-class RestoreBeginOp : public tf::OpKernel {
+// request: {session, restore, next_sequence, base_sequence, tables: {group:
+// [whether to empty table t]}}; without "tables", everything is emptied.
+class RestoreBeginOp : public RequestOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    Json request;
-    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext*, const Json& request) override {
     std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, FindSession(request, &session));
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
     // All that may throw comes before anything is changed.
     const Seq next = request.value("next_sequence", Seq{0});
     const Seq base = request.value("base_sequence", Seq{0});
@@ -53,16 +46,17 @@ class RestoreBeginOp : public tf::OpKernel {
         if (found == tables->end()) continue;
         empty = found->get<std::vector<bool>>();
       }
-      OP_REQUIRES(ctx, empty.size() == group->tables().size(),
-                  tf::errors::InvalidArgument(
-                      "group ", group->spec().name, ": Received: ",
-                      empty.size(), " tables. Expected: ",
-                      group->tables().size()));
+      if (empty.size() != group->tables().size()) {
+        return Status::InvalidArgument(
+            "group " + group->spec().name + ": Received: " +
+            std::to_string(empty.size()) + " tables. Expected: " +
+            std::to_string(group->tables().size()));
+      }
       chosen.emplace_back(group.get(), std::move(empty));
     }
     Status status;
-    ADAPTCP_OP_OK(
-        ctx, Registry::Get().gate().RunExclusive(GateTimeout(request), [&] {
+    ADAPTCP_RETURN_IF_ERROR(
+        Registry::Get().gate().RunExclusive(GateTimeout(request), [&] {
           TableContext context;
           status = session->BeginRestore(number);
           for (const auto& [group, empty] : chosen) {
@@ -70,7 +64,7 @@ class RestoreBeginOp : public tf::OpKernel {
             status = group->RestoreBegin(context.get(), next, base, empty);
           }
         }));
-    ADAPTCP_OP_OK(ctx, status);
+    return status;
   }
 };
 
@@ -81,9 +75,9 @@ struct Destination {
   std::vector<int64_t> take;
 };
 
-// request: {session, restore, head, specs, groups: {group in the checkpoint: {group,
-// take}}, levels: [{sequence, differential, objects: [...]}]}; for specs see
-// OpenedSegment. Rows of groups that are not among "groups" are left out.
+// request: {session, restore, head, specs, groups: {group in the checkpoint:
+// {group, take}}, levels: [{sequence, differential, objects: [...]}]}; for specs
+// see OpenedSegment. Rows of groups that are not among "groups" are left out.
 class RestoreSegmentsOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
@@ -211,14 +205,12 @@ class RestoreSegmentsOp : public AsyncRequestOp {
   }
 };
 
-class RestoreEndOp : public tf::OpKernel {
+class RestoreEndOp : public SessionOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    std::string name;
-    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
-    std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
+  using SessionOp::SessionOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, Session* session) override {
     std::map<std::string, uint64_t> sizes;
     std::map<std::string, uint64_t> received;
     for (const auto& group : session->groups()) {
@@ -228,16 +220,12 @@ class RestoreEndOp : public tf::OpKernel {
         sizes[group->spec().tables[t].name] += group->tables()[t]->size();
       }
     }
-    OP_REQUIRES_OK(
-        ctx, SetReply(ctx, 0,
-                      Json{{"sizes", sizes}, {"received", received}}.dump()));
+    return FromTensorFlow(SetReply(
+        ctx, 0, Json{{"sizes", sizes}, {"received", received}}.dump()));
   }
 };
 
-#define ADAPTCP_OP(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name("Adaptcp>" name).Device(tf::DEVICE_CPU), kernel)
-
-ADAPTCP_OP("RestoreBegin", CheckedOp<RestoreBeginOp>);
+ADAPTCP_OP("RestoreBegin", RestoreBeginOp);
 ADAPTCP_OP("RestoreSegments", RestoreSegmentsOp);
 ADAPTCP_OP("RestoreEnd", RestoreEndOp);
 

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "ops/kernels/async_op.h"
-#include "ops/kernels/checked_op.h"
+#include "ops/kernels/request_op.h"
 #include "ops/kernels/segment_source.h"
-#include "ops/kernels/session.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -23,12 +22,6 @@ namespace adaptcp {
 namespace {
 
 namespace tf = tensorflow;
-
-#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTensorFlow(expr))
-
-Status FindSession(const Json& request, std::shared_ptr<Session>* session) {
-  return Registry::Get().FindSession(request.value("session", ""), session);
-}
 
 // Segments that are being routed, by the name the coordinator gave them.
 class OpenSegments {
@@ -70,9 +63,7 @@ class OpenSegmentOp : public AsyncRequestOp {
  protected:
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
     std::unique_ptr<OpenedSegment> segment;
-    ADAPTCP_RETURN_IF_ERROR(
-        OpenedSegment::Open(request.value("object", Json::object()),
-                            request.value("specs", Json()), &segment));
+    ADAPTCP_RETURN_IF_ERROR(OpenedSegment::Open(request, &segment));
     std::map<std::string, uint64_t> blocks, dense;
     for (const GroupSpec& group : segment->header().groups) {
       blocks[group.name] = segment->BlocksOf(group.name).size();
@@ -142,20 +133,20 @@ class SegmentRowsOp : public tf::OpKernel {
   }
 };
 
-// request: {session, group, shard, head, sequence, differential}.
-class RestoreRowsOp : public tf::OpKernel {
+// request: {session, restore, group, shard, head, sequence, differential}.
+class RestoreRowsOp : public RequestOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    Json request;
-    ADAPTCP_OP_OK(ctx, ParseRequest(ctx, "request", &request));
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
     std::shared_ptr<Session> session;
-    ADAPTCP_OP_OK(ctx, FindSession(request, &session));
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
     Group* group = session->FindGroup(request.value("group", ""),
                                       request.value("shard", uint32_t{0}));
-    OP_REQUIRES(ctx, group != nullptr,
-                tf::errors::NotFound("no such group shard here: ",
-                                     request.dump()));
+    if (group == nullptr) {
+      return Status::NotFound("no such group shard here: " + request.dump());
+    }
     RestoredRows rows;
     rows.keys = ctx->input(1);
     const int64_t n = rows.keys.NumElements();
@@ -171,9 +162,10 @@ class RestoreRowsOp : public tf::OpKernel {
             ctx->input(4 + t).dtype() == table->value_dtype() &&
             ctx->input(4 + t).shape() == shape;
     }
-    OP_REQUIRES(ctx, fit,
-                tf::errors::InvalidArgument("rows of ", group->spec().name,
-                                            " do not fit one another"));
+    if (!fit) {
+      return Status::InvalidArgument("rows of " + group->spec().name +
+                                     " do not fit one another");
+    }
     rows.p.assign(p.data(), p.data() + n);
     const auto matrix = ctx->input(3).matrix<bool>();
     rows.present.resize(n * tables);
@@ -186,7 +178,7 @@ class RestoreRowsOp : public tf::OpKernel {
     level.written = request.value("sequence", Seq{0});
     level.from_differential = request.value("differential", false);
     level.restore = request.value("restore", uint64_t{0});
-    ADAPTCP_OP_OK(ctx, session->RestoreRows(ctx, group, rows, level));
+    return session->RestoreRows(ctx, group, rows, level);
   }
 };
 
@@ -198,9 +190,7 @@ class SegmentTableOp : public AsyncRequestOp {
  protected:
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
     std::unique_ptr<OpenedSegment> segment;
-    ADAPTCP_RETURN_IF_ERROR(
-        OpenedSegment::Open(request.value("object", Json::object()),
-                            request.value("specs", Json()), &segment));
+    ADAPTCP_RETURN_IF_ERROR(OpenedSegment::Open(request, &segment));
     const auto blocks = segment->BlocksOf(request.value("group", ""));
     const auto table = request.value("table", size_t{0});
     int64_t rows = 0, live = 0, dim = 0;
@@ -268,13 +258,10 @@ class SegmentTableOp : public AsyncRequestOp {
   }
 };
 
-#define ADAPTCP_OP(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name("Adaptcp>" name).Device(tf::DEVICE_CPU), kernel)
-
 ADAPTCP_OP("OpenSegment", OpenSegmentOp);
 ADAPTCP_OP("CloseSegment", CloseSegmentOp);
 ADAPTCP_OP("SegmentRows", SegmentRowsOp);
-ADAPTCP_OP("RestoreRows", CheckedOp<RestoreRowsOp>);
+ADAPTCP_OP("RestoreRows", RestoreRowsOp);
 ADAPTCP_OP("SegmentTable", SegmentTableOp);
 
 }  // namespace

@@ -19,10 +19,15 @@ class OpenedSegment {
   // object: {path, bytes, crc32c, kind, rows: {group: n}} as in the manifest,
   // with which the file must agree; so must what it holds with specs, {groups:
   // {group: {key_dtype, tables: [{name, dtype, dim}]}}, dense: {variable: {dtype,
-  // shape}}}, unless that is null. Blocks as the store does. DataLoss naming file and offset if it does not, NotFound if
-  // it is not there.
+  // shape}}}, unless that is null. Blocks as the store does. DataLoss naming file
+  // and offset if it does not, NotFound if it is not there.
   static Status Open(const Json& object, const Json& specs,
                      std::unique_ptr<OpenedSegment>* out);
+  // The `object` and `specs` of a request.
+  static Status Open(const Json& request, std::unique_ptr<OpenedSegment>* out) {
+    return Open(request.value("object", Json::object()),
+                request.value("specs", Json()), out);
+  }
 
   const SegmentHeader& header() const { return header_; }
   const std::vector<std::unique_ptr<SegmentBlock>>& blocks() const {

@@ -10,7 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include "ops/kernels/checked_op.h"
 #include "ops/kernels/segment_save.h"
 
 namespace adaptcp {
@@ -266,7 +265,7 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
           ", which was not taken here: writes belong to interval " +
           std::to_string(group->current_sequence()));
     }
-    ScanCursor cursor;
+    IndexCursor cursor;
     for (;;) {
       if (voided_.load() != voided) {
         return Status::Cancelled("the scan of a base that starts at cut " +

@@ -1,4 +1,4 @@
-// TFRA's own kernels, for ops of ours that stand in for TFRA's.
+// TFRA's own kernels and tables, for ops of ours that stand in for TFRA's.
 
 #ifndef ADAPTCP_OPS_KERNELS_STOCK_KERNEL_H_
 #define ADAPTCP_OPS_KERNELS_STOCK_KERNEL_H_
@@ -38,12 +38,9 @@ inline tensorflow::Status MakeStockKernel(
   return MakeKernel(ctx, stock, kernel);
 }
 
-// The table of input 0.
 inline tensorflow::Status FindTable(
-    tensorflow::OpKernelContext* ctx,
+    tensorflow::OpKernelContext* ctx, const tensorflow::ResourceHandle& handle,
     tensorflow::core::RefCountPtr<tensorflow::lookup::LookupInterface>* table) {
-  const tensorflow::ResourceHandle& handle =
-      tensorflow::HandleFromInput(ctx, 0);
   tensorflow::lookup::LookupInterface* raw = nullptr;
   TF_RETURN_IF_ERROR(
       (ctx->resource_manager()
@@ -51,6 +48,13 @@ inline tensorflow::Status FindTable(
                handle.container(), handle.name(), &raw)));
   table->reset(raw);
   return tensorflow::OkStatus();
+}
+
+// The table of input 0.
+inline tensorflow::Status FindTable(
+    tensorflow::OpKernelContext* ctx,
+    tensorflow::core::RefCountPtr<tensorflow::lookup::LookupInterface>* table) {
+  return FindTable(ctx, tensorflow::HandleFromInput(ctx, 0), table);
 }
 
 }  // namespace adaptcp

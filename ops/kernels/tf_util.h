@@ -26,6 +26,20 @@ Status ParseRequest(tensorflow::OpKernelContext* ctx, const char* name,
                     Json* request);
 Status ParseJson(const std::string& text, Json* out);
 
+// Requests come from another process, which may be of another version: one that
+// is not as expected must fail its op, not end the parameter server.
+//
+// Calls f, which returns a Status; InvalidArgument if a JSON access in it throws.
+template <typename F>
+Status CatchingJson(F&& f) {
+  try {
+    return f();
+  } catch (const Json::exception& error) {
+    return Status::InvalidArgument(
+        std::string("the request is not as expected: ") + error.what());
+  }
+}
+
 // The scalar string input `index`.
 Status ScalarText(tensorflow::OpKernelContext* ctx, int index,
                   std::string* text);

@@ -76,10 +76,10 @@ struct TrackerOptions {
   Status Validate() const;
 };
 
-// A place in a scan of all rows.
-struct ScanCursor {
+// A place in a walk over all stripes.
+struct IndexCursor {
   uint32_t stripe = 0;
-  WalkCursor walk;
+  WalkCursor in_stripe;
 };
 
 struct TrackerStats {
@@ -160,16 +160,11 @@ class GroupTracker {
   // when the drain is complete. A check before the checkpoint is reported done.
   uint64_t CountUncaptured(Seq n) const;
 
-  // Where a walk of NextUnclaimed is.
-  struct UnclaimedCursor {
-    uint32_t stripe = 0;
-    WalkCursor in_stripe;
-  };
   // Replaces `keys` by at most `max_keys` keys that cut n needs and nobody has
   // claimed, those that NextPending has handed to somebody included. False at
   // the end. Once each batch has been claimed before the next is asked for,
   // nothing is left to claim.
-  bool NextUnclaimed(Seq n, UnclaimedCursor* cursor, size_t max_keys,
+  bool NextUnclaimed(Seq n, IndexCursor* cursor, size_t max_keys,
                      std::vector<K>* keys) const;
 
   // --- A base without a cut: a scan of all rows beside writers and checkpoints.
@@ -182,7 +177,7 @@ class GroupTracker {
   // Replaces `keys` by some of the tracked keys, about `max_keys`, and `p` by
   // their indicators as of cut `start`; false once none are left. Keys may come
   // twice; those of deleted rows come too. One thread per cursor, no gate.
-  bool Scan(Seq start, size_t max_keys, ScanCursor* cursor,
+  bool Scan(Seq start, size_t max_keys, IndexCursor* cursor,
             std::vector<K>* keys, std::vector<float>* p) const;
 
   // --- Control.

@@ -315,7 +315,7 @@ TEST(GroupTrackerTest, UnclaimedRowsAreThoseHandedOutToo) {
   ASSERT_TRUE(tracker.Cut({1, CutKind::kDelta, 0}).ok());
   EXPECT_EQ(Pending(&tracker, 1), keys);  // and nobody claims them
   Claim(&tracker, 1, Range(30));
-  Tracker::UnclaimedCursor cursor;
+  IndexCursor cursor;
   Keys found, batch;
   while (tracker.NextUnclaimed(1, &cursor, 7, &batch)) {
     EXPECT_LE(batch.size(), 7u);

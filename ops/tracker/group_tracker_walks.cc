@@ -73,7 +73,7 @@ void GroupTracker<K>::FinishRestore() {
 }
 
 template <typename K>
-bool GroupTracker<K>::NextUnclaimed(Seq n, UnclaimedCursor* cursor,
+bool GroupTracker<K>::NextUnclaimed(Seq n, IndexCursor* cursor,
                                     size_t max_keys,
                                     std::vector<K>* keys) const {
   keys->clear();
@@ -121,7 +121,7 @@ void GroupTracker<K>::MarkEverything() {
 }
 
 template <typename K>
-bool GroupTracker<K>::Scan(Seq start, size_t max_keys, ScanCursor* cursor,
+bool GroupTracker<K>::Scan(Seq start, size_t max_keys, IndexCursor* cursor,
                            std::vector<K>* keys, std::vector<float>* p) const {
   keys->clear();
   p->clear();
@@ -129,7 +129,7 @@ bool GroupTracker<K>::Scan(Seq start, size_t max_keys, ScanCursor* cursor,
     Stripe<K>& stripe = stripes_[cursor->stripe];
     Hold hold(stripe.lock);
     const bool done = stripe.WalkRuns(
-        &cursor->walk,
+        &cursor->in_stripe,
         std::min<size_t>(options_.walk_step, max_keys - keys->size()),
         [&](Entry* entry) {
           keys->push_back(entry->key);
@@ -199,11 +199,11 @@ void GroupTracker<K>::HistogramOfP(PHistogram* out) const {
   template void GroupTracker<K>::Reserve(uint64_t);     \
   template void GroupTracker<K>::FinishRestore();       \
   template bool GroupTracker<K>::NextUnclaimed(         \
-      Seq, UnclaimedCursor*, size_t, std::vector<K>*)   \
+      Seq, IndexCursor*, size_t, std::vector<K>*)   \
       const;                                            \
   template void GroupTracker<K>::MarkEverything();      \
   template bool GroupTracker<K>::Scan(                  \
-      Seq, size_t, ScanCursor*, std::vector<K>*,        \
+      Seq, size_t, IndexCursor*, std::vector<K>*,        \
       std::vector<float>*) const;                       \
   template TrackerStats GroupTracker<K>::Stats() const; \
   template void GroupTracker<K>::HistogramOfP(PHistogram*) const

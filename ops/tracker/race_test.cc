@@ -192,7 +192,7 @@ class Job {
       }
       ASSERT_TRUE(gate_.RunExclusive(kLong, [&] {
         const Seq n = tracker_->pending_sequence();
-        GroupTracker<Key>::UnclaimedCursor cursor;
+        IndexCursor cursor;
         std::vector<Key> keys;
         while (tracker_->NextUnclaimed(n, &cursor, 16, &keys)) {
           Capture(n, keys, nullptr, &random);
@@ -219,7 +219,7 @@ class Job {
         WaitForWork();
         continue;
       }
-      ScanCursor cursor;
+      IndexCursor cursor;
       std::vector<Key> keys;
       std::vector<float> p;
       while (tracker_->Scan(scanned.start, 16, &cursor, &keys, &p)) {

@@ -49,7 +49,7 @@ TEST(ScanTest, ErasuresBesideItHideNoRow) {
 
   std::mt19937_64 random(7);
   std::set<int64_t> seen, removed;
-  ScanCursor cursor;
+  IndexCursor cursor;
   std::vector<int64_t> some;
   std::vector<float> p;
   while (tracker.Scan(1, 40, &cursor, &some, &p)) {
@@ -97,7 +97,7 @@ TEST(ScanTest, IndicatorsAreThoseOfItsStart) {
     Capture(&tracker, n, false);
     ASSERT_TRUE(tracker.Resolve(n, true).ok());
   }
-  ScanCursor cursor;
+  IndexCursor cursor;
   std::vector<int64_t> keys;
   std::vector<float> p;
   ASSERT_TRUE(tracker.Scan(3, 10, &cursor, &keys, &p));

@@ -12,9 +12,6 @@ from tests.support import fault_lives, faults, oracle
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
 
-# One directory, one process.
-pytestmark = pytest.mark.xdist_group("hung_store")
-
 
 @pytest.fixture(scope="module")
 def life(tmp_path_factory):

@@ -38,6 +38,11 @@ class Job:
         self.copies[info.name] = copy
         return self.head()
 
+    def begin_base(self, keys):
+        """Three checkpoints of `keys`: at the third a new base is due, and its scan starts. Returns their heads."""
+        self.write(keys)
+        return [self.save() for _ in range(3)]
+
     def head(self):
         return commit.list_heads(Store(), self.directory)[0][-1]
 
@@ -137,10 +142,7 @@ def test_rows_that_the_base_holds_leave_the_differential(tmp_path):
 
 def test_a_checkpoint_that_fails_leaves_the_base_to_the_next(tmp_path):
     job = Job(tmp_path)
-    job.write(range(100))
-    job.save()
-    job.save()
-    started = job.save()
+    *_, started = job.begin_base(range(100))
     assert end_scan(job.manager)
     job.write(range(30))
     with faults.plan("errno=5@1+;match=increment"):
@@ -179,10 +181,7 @@ def test_a_scan_that_fails_is_tried_again_and_leaves_nothing(tmp_path):
 def test_a_restore_voids_the_scan(tmp_path, monkeypatch):
     job = Job(tmp_path)
     held = Held(job.manager.engine, monkeypatch, before=False)
-    job.write(range(200))
-    job.save()
-    second = job.save()
-    job.save()
+    _, second, _ = job.begin_base(range(200))
     held.reached()
     job.manager.restore(second.name)
     held.go()
@@ -206,10 +205,7 @@ def test_snapshot_bases_stay(policy, options, tmp_path):
 def test_a_replaced_table_voids_the_scan(tmp_path, monkeypatch):
     job = Job(tmp_path)
     held = Held(job.manager.engine, monkeypatch, before=False)
-    job.write(range(200))
-    job.save()
-    job.save()
-    job.save()
+    job.begin_base(range(200))
     held.reached()
     for _, variable in oracle.tables_of(job.model):
         variable.clear()

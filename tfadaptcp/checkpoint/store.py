@@ -7,9 +7,9 @@ opens, lists or deletes a checkpoint file from Python, so faults are injected an
 import concurrent.futures
 import os
 import secrets
-import threading
 from typing import Any, Callable, List, Optional, Union
 
+from tfadaptcp import background
 from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
 from tfadaptcp.checkpoint.local_files import LocalFiles
 from tfadaptcp.errors import DeadlineError, StoreUnavailableError, UnsupportedStoreError
@@ -133,10 +133,7 @@ class Store:
 
     def _call(self, what: str, path: Union[str, os.PathLike], method: str, *args: Any) -> Any:
         files, path = self._files(path)
-        result: concurrent.futures.Future = concurrent.futures.Future()
-        # A daemon, not a pool: one that hangs holds up neither later calls nor the end of the interpreter.
-        threading.Thread(target=_run, args=(getattr(files, method), (path, *args), result), name="tfadaptcp-store",
-                         daemon=True).start()
+        result = background.start(lambda: getattr(files, method)(path, *args), "tfadaptcp-store")
         if concurrent.futures.wait([result], self._deadline_seconds).not_done:
             raise DeadlineError(f"No answer after {self._deadline_seconds:g} s from the store: could not {what} {path}")
         return result.result()
@@ -151,13 +148,6 @@ class Store:
         _require_scheme(scheme, path)
         from tfadaptcp.checkpoint.remote_files import RemoteFiles
         return RemoteFiles(self._retry_seconds), path
-
-
-def _run(function: Callable, args: tuple, result: concurrent.futures.Future) -> None:
-    try:
-        result.set_result(function(*args))
-    except BaseException as error:
-        result.set_exception(error)
 
 
 def _require_scheme(scheme: str, path: str) -> None:

@@ -2,13 +2,13 @@
 
 import collections
 import dataclasses
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Set, Tuple
 
 import tensorflow as tf
-from tensorflow.python.checkpoint import graph_view
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfadaptcp.embeddings import optimizers
+from tfadaptcp.embeddings.parts import Parts
 from tfadaptcp.errors import CheckpointMismatchError
 
 _SCHEDULE = tf.keras.optimizers.schedules.LearningRateSchedule
@@ -55,21 +55,17 @@ def parts_of(variables: Iterable[Any]) -> List[tf.Variable]:
     return list(unique.values())
 
 
-def find(model: tf.keras.Model, optimizer: Any) -> List[Any]:
+def find(model: tf.keras.Model, optimizer: Any, parts: Parts) -> List[Any]:
     """Returns the variables of model and optimizer, the scratch space of lookups included.
 
     Beside those that Keras lists: what hangs on the model otherwise, as the state of a `tf.random.Generator` does, and
     the loss scale of a `LossScaleOptimizer`.
     """
-    found = list(model.variables)
-    for item, path in _reachable(model):
-        if isinstance(item, tf.Variable) and not any(isinstance(step.ref, optimizers.KINDS) for step in path):
-            found.append(item)
+    found = list(model.variables) + [item for item, _ in parts.own if isinstance(item, tf.Variable)]
     return found + optimizers.variables(optimizer) + optimizers.loss_scale(optimizer)
 
 
-def slices(variables: List[tf.Variable], optimizer: Any = None,
-           model: Optional[tf.keras.Model] = None) -> List[DenseSlice]:
+def slices(variables: List[tf.Variable], optimizer: Any, parts: Parts) -> List[DenseSlice]:
     """Describes variables as slices: of a variable that a strategy's partitioner has cut, and of its slots, each is one.
 
     Those of the optimizer are named `<optimizer>/...`, whether they were made by its first step, which gives them that
@@ -93,8 +89,8 @@ def slices(variables: List[tf.Variable], optimizer: Any = None,
               for item in result]
     names = collections.Counter((item.name, item.offset) for item in result)
     shared = {id(item.variable) for item in result if names[item.name, item.offset] > 1}
-    if shared and model is not None:
-        paths = {id(item): "/".join(step.name for step in path) for item, path in _reachable(model)}
+    if shared:
+        paths = {id(item): "/".join(step.name for step in path) for item, path in parts.own}
         result = [dataclasses.replace(item, name=paths[id(item.variable)])
                   if id(item.variable) in shared - scoped and id(item.variable) in paths else item for item in result]
     seen: Dict[Tuple[str, Tuple[int, ...]], DenseSlice] = {}
@@ -162,12 +158,6 @@ def write_scalars(optimizer: Any, scalars: Dict[str, Any]) -> None:
     for name, value in scalars.items():
         if name in current and current[name] != value:
             setattr(optimizers.inner(optimizer), name, value)
-
-
-def _reachable(model: tf.keras.Model) -> List[Tuple[Any, Tuple[Any, ...]]]:
-    """All objects that hang on a model, with the attributes that lead to them, as `tf.train.Checkpoint` finds them."""
-    items, paths = graph_view.ObjectGraphView(model).breadth_first_traversal()
-    return [(item, paths[item]) for item in items]
 
 
 def _scope(optimizer: Any) -> Tuple[str, Set[int]]:

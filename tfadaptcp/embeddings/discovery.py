@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any, Dict, List, Tuple
 
 import tensorflow as tf
-from tensorflow.python.checkpoint import graph_view
 from tensorflow_recommenders_addons import dynamic_embedding as de
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import dynamic_embedding_variable
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import shadow_embedding_ops
 
 from tfadaptcp.embeddings import dense, optimizers, unsupported
+from tfadaptcp.embeddings.parts import Parts
 from tfadaptcp.errors import CheckpointMismatchError
 
 
@@ -66,7 +66,7 @@ class Group:
         return [table.resource_handle.device for table in self.variable.tables]
 
 
-def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
+def find_groups(parts: Parts, optimizer: Any) -> List[Group]:
     """Returns the groups of a built model, in the order of their names; without slots if `optimizer` is None.
 
     Raises:
@@ -75,9 +75,8 @@ def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
         CheckpointMismatchError: two variables of one name.
     """
     groups: Dict[str, Group] = {}
-    items = _items(model)
-    variables = _variables(items)
-    unsupported.check_other_tables(items)
+    variables = _variables(parts)
+    unsupported.check_other_tables(item for item, _ in parts.own)
     unsupported.check_trained(_shadows(optimizer), variables)
     for variable in variables:
         name = variable.name
@@ -105,10 +104,10 @@ def find_groups(model: tf.keras.Model, optimizer: Any) -> List[Group]:
     return [groups[name] for name in sorted(groups)]
 
 
-def find_dense(model: tf.keras.Model, optimizer: Any) -> List[tf.Variable]:
+def find_dense(model: tf.keras.Model, optimizer: Any, parts: Parts) -> List[tf.Variable]:
     """Returns the variables of model and optimizer that are not tables nor scratch space of lookups, each once."""
     scratch = (de.TrainableWrapper, shadow_embedding_ops.DEResourceVariable, de.Variable)
-    return dense.parts_of(item for item in dense.find(model, optimizer) if not isinstance(item, scratch))
+    return dense.parts_of(item for item in dense.find(model, optimizer, parts) if not isinstance(item, scratch))
 
 
 def trains_tables(model: tf.keras.Model) -> bool:
@@ -116,9 +115,9 @@ def trains_tables(model: tf.keras.Model) -> bool:
     return any(isinstance(variable, de.TrainableWrapper) for variable in model.trainable_variables)
 
 
-def create_slots(model: tf.keras.Model, optimizer: Any) -> None:
+def create_slots(model: tf.keras.Model, optimizer: Any, parts: Parts) -> None:
     """Creates the optimizer's variables, the slot tables included, as its first step would. Idempotent."""
-    variables = _variables(_items(model))
+    variables = _variables(parts)
     trained = model.trainable_variables + _hidden_shadows(model, variables)
     with model.distribute_strategy.scope():
         if hasattr(optimizer, "_create_all_weights"):
@@ -131,16 +130,10 @@ def create_slots(model: tf.keras.Model, optimizer: Any) -> None:
             variable.restrict_policy._track_params_from_optimizer_slots(list(_slots(variable, optimizer).values()))
 
 
-def _items(model: tf.keras.Model) -> List[Any]:
-    """The objects that a model holds, but for those of its optimizer."""
-    items, paths = graph_view.ObjectGraphView(model).breadth_first_traversal()
-    return [item for item in items if not any(isinstance(step.ref, optimizers.KINDS) for step in paths[item])]
-
-
-def _variables(items: List[Any]) -> List[Any]:
+def _variables(parts: Parts) -> List[Any]:
     """The embedding variables of a model: those its layers hold, directly or through a trainable shadow."""
     found = {}
-    for item in items:
+    for item, _ in parts.own:
         if isinstance(item, de.TrainableWrapper):
             item = item.params
         if isinstance(item, de.Variable):

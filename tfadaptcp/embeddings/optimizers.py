@@ -3,9 +3,8 @@
 from typing import Any, List
 
 import tensorflow as tf
-from tensorflow.python.checkpoint import graph_view
 
-KINDS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
+from tfadaptcp.embeddings.parts import OPTIMIZERS, Parts
 
 
 def check(model: tf.keras.Model, optimizer: Any) -> None:
@@ -14,7 +13,7 @@ def check(model: tf.keras.Model, optimizer: Any) -> None:
     Args:
         optimizer: that of the model.
     """
-    if not isinstance(optimizer, KINDS):
+    if not isinstance(optimizer, OPTIMIZERS):
         raise ValueError(f"Optimizer of model {model.name!r}: Received: {optimizer!r}. Expected: one Keras optimizer")
     if _has_loss_scale(optimizer) and "_bp_v2" in vars(optimizer):
         raise ValueError(
@@ -26,8 +25,7 @@ def check(model: tf.keras.Model, optimizer: Any) -> None:
             "XLA can't compile updates of TFRA's tables under ParameterServerStrategy. Received: an optimizer with "
             "jit_compile=True. Expected: jit_compile=False.")
     own = {id(optimizer), id(inner(optimizer))}
-    others = [item for item in graph_view.ObjectGraphView(model).breadth_first_traversal()[0]
-              if isinstance(item, KINDS) and id(item) not in own]
+    others = [item for item in Parts(model).optimizers if id(item) not in own]
     if others:
         names = [getattr(item, "_name", None) or type(item).__name__ for item in others]
         raise ValueError(

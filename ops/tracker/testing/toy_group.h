@@ -68,7 +68,7 @@ class ToyGroup {
   void Replace(int tables, const std::vector<Key>& keys, int value,
                bool capture) {
     const Seq n = tracker.pending_sequence();
-    GroupTracker<Key>::UnclaimedCursor cursor;
+    IndexCursor cursor;
     Reading reading;
     reading.n = n;
     while (capture && tracker.NextUnclaimed(n, &cursor, 2, &reading.keys)) {
@@ -125,7 +125,7 @@ class ToyGroup {
   }
 
   // Reads some rows into `base`; false at the end.
-  bool Scan(Seq start, size_t max_keys, ScanCursor* cursor, Rows* base) const {
+  bool Scan(Seq start, size_t max_keys, IndexCursor* cursor, Rows* base) const {
     std::vector<Key> keys;
     std::vector<float> p;
     const bool more = tracker.Scan(start, max_keys, cursor, &keys, &p);

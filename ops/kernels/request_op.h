@@ -1,0 +1,61 @@
+// What the ops a coordinator calls have in common: a JSON request, a session.
+
+#ifndef ADAPTCP_OPS_KERNELS_REQUEST_OP_H_
+#define ADAPTCP_OPS_KERNELS_REQUEST_OP_H_
+
+#include <memory>
+#include <string>
+
+#include "ops/kernels/session.h"
+#include "ops/kernels/tf_util.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+#define ADAPTCP_OP_OK(ctx, expr) OP_REQUIRES_OK(ctx, ToTensorFlow(expr))
+#define ADAPTCP_OP(name, kernel)                                    \
+  REGISTER_KERNEL_BUILDER(                                          \
+      Name("Adaptcp>" name).Device(tensorflow::DEVICE_CPU), kernel)
+
+namespace adaptcp {
+
+// The session a request names.
+inline Status FindSession(const Json& request,
+                          std::shared_ptr<Session>* session) {
+  return Registry::Get().FindSession(request.value("session", ""), session);
+}
+
+// A synchronous op with a request. AsyncRequestOp is the other one.
+class RequestOp : public tensorflow::OpKernel {
+ public:
+  using tensorflow::OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* ctx) override {
+    ADAPTCP_OP_OK(ctx, CatchingJson([&]() -> Status {
+                    Json request;
+                    ADAPTCP_RETURN_IF_ERROR(
+                        ParseRequest(ctx, "request", &request));
+                    return Run(ctx, request);
+                  }));
+  }
+
+ protected:
+  virtual Status Run(tensorflow::OpKernelContext* ctx, const Json& request) = 0;
+};
+
+// An op whose only input is the name of a session.
+class SessionOp : public tensorflow::OpKernel {
+ public:
+  using tensorflow::OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* ctx) override {
+    std::string name;
+    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
+    std::shared_ptr<Session> session;
+    ADAPTCP_OP_OK(ctx, Registry::Get().FindSession(name, &session));
+    ADAPTCP_OP_OK(ctx, Run(ctx, session.get()));
+  }
+
+ protected:
+  virtual Status Run(tensorflow::OpKernelContext* ctx, Session* session) = 0;
+};
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_KERNELS_REQUEST_OP_H_
