@@ -274,7 +274,7 @@ class Engine:
 
     def parallel(self, calls: Dict[int, Callable[[], Any]], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Any]:
         """Runs calls, by the index of the host they go to, each in a thread of its own; see `on_all`."""
-        results = {key: background.start(lambda call=call: _with_executor(call), f"tfadaptcp-ps{key}")
+        results = {key: background.start(call, f"tfadaptcp-ps{key}", _own_executor)
                    for key, call in calls.items()}
         late = concurrent.futures.wait(results.values(), timeout_seconds).not_done
         if late:
@@ -362,6 +362,9 @@ def _on(host: Host):
     return tf.device(host.device)
 
 
-def _with_executor(call: Callable[[], Any]) -> Any:
+@contextlib.contextmanager
+def _own_executor():
+    # When it is dropped it waits for all it was ever given, also for handles of other hosts that Python's collector
+    # happened to release in this thread: for a host that stands still, long after this one has answered.
     with context.executor_scope(executor.new_executor(enable_async=False)):
-        return call()
+        yield

@@ -32,9 +32,9 @@ def released():
 def impatient(life):
     """Only what is meant to hang has a short time-out: a loaded machine is slow."""
     options = life.options
-    life.options = dataclasses.replace(options, timeout_seconds=2.0)
+    life.options = dataclasses.replace(options, timeout_seconds=4.0)
     manager = life.manager
-    manager._options, manager._store = life.options, Store(deadline_seconds=2.0)
+    manager._options, manager._store = life.options, Store(deadline_seconds=4.0)
     yield
     life.options = options
     for patient in (manager, life.manager):
