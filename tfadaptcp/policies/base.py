@@ -9,6 +9,24 @@ NONE_HOT = math.inf
 
 
 @dataclasses.dataclass(frozen=True)
+class PHistogram:
+    """How the update probabilities of a group's rows are distributed. All tuples have one entry per bucket.
+
+    Attributes:
+        p: mean update indicator of the bucket's rows, rising from bucket to bucket; anything where there are none.
+        rows: live rows in the bucket; a fraction where it was scaled up from a sample.
+        unsaved: those of them that the next checkpoint has to save.
+        unsaved_p: mean update indicator of those; anything where there are none.
+        bytes_per_row: what a row of the group takes in a checkpoint, slots included.
+    """
+    p: Tuple[float, ...]
+    rows: Tuple[float, ...]
+    unsaved: Tuple[float, ...] = ()
+    unsaved_p: Tuple[float, ...] = ()
+    bytes_per_row: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class PolicyStats:
     """What a policy may look at. Sizes are in bytes, summed over all groups, parameter servers and tables.
 

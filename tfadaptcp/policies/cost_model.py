@@ -11,7 +11,11 @@ after each checkpoint of the period, so that a restore replays (K + 1) / 2 of th
 | differential | sum_{k=1..K} (1 - q^k)     | 1/K sum_{k=1..K} (1 - q^k)       |
 """
 
+import dataclasses
 import math
+from typing import Iterable, Tuple
+
+from tfadaptcp.policies.base import PHistogram
 
 
 def differential_writes(p: float, period: int) -> float:
@@ -41,22 +45,31 @@ def static_threshold(period: int, weight: float) -> float:
     Raises:
         ValueError: `period` is less than 1, or `weight` negative or not finite.
     """
-    if period < 1:
-        raise ValueError(f"period: Received: {period!r}. Expected: at least 1")
-    if not 0.0 <= weight < math.inf:
-        raise ValueError(f"weight: Received: {weight!r}. Expected: a finite number of at least 0")
-    if weight == 0.0 or period == 1:
-        return 1.0
-    low, high = 0.0, 1.0
-    # Until the two are neighbours: about 60 turns, more if the root is tiny.
-    while True:
-        middle = (low + high) / 2.0
-        if not low < middle < high:
-            return middle
-        if advantage_of_cold(middle, period, weight) > 0.0:
-            low = middle
+    _check(period, weight)
+    return _root(period, weight, 0.0, 1.0)
+
+
+def best_threshold(histograms: Iterable[PHistogram], period: int, weight: float) -> float:
+    """Returns the threshold of the least cost over a period for rows distributed like that: what `predict_period` gives.
+
+    Moving the threshold past a bucket changes the total cost by that bucket's rows times their advantage of cold, which
+    changes its sign once: the total falls up to the best threshold and rises after it. So buckets are bisected; then
+    the gap between the last cold and the first hot one, where every threshold costs the same by the histogram, for the
+    point where the advantage is 0. Rows and bytes weigh what a threshold costs, and have no part in which one is best.
+
+    Raises:
+        ValueError: `period` is less than 1, or `weight` negative or not finite.
+    """
+    _check(period, weight)
+    points = sorted({p for histogram in histograms for p, rows in zip(histogram.p, histogram.rows) if rows > 0})
+    cold, hot = -1, len(points)
+    while hot - cold > 1:
+        middle = (cold + hot) // 2
+        if advantage_of_cold(points[middle], period, weight) >= 0.0:
+            cold = middle
         else:
-            high = middle
+            hot = middle
+    return _root(period, weight, points[cold] if cold >= 0 else 0.0, points[hot] if hot < len(points) else 1.0)
 
 
 def dynamic_threshold(intervals_left: int, hazard: float) -> float:
@@ -78,3 +91,89 @@ def dynamic_threshold(intervals_left: int, hazard: float) -> float:
 def frequency(p: float) -> float:
     """Returns the updates per interval, under Poisson arrivals, of a row that is updated with probability p."""
     return math.inf if p >= 1.0 else -math.log1p(-p)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a threshold makes checkpoints write and a restore read, base not included.
+
+    Attributes:
+        rows_hot, rows_cold: written into differentials, into increments.
+        bytes_hot, bytes_cold: of those rows.
+        rows_read, bytes_read: read by a restore.
+        cost: bytes written, and the weight times the bytes read.
+    """
+    rows_hot: float = 0.0
+    rows_cold: float = 0.0
+    bytes_hot: float = 0.0
+    bytes_cold: float = 0.0
+    rows_read: float = 0.0
+    bytes_read: float = 0.0
+    cost: float = 0.0
+
+
+def predict_period(histograms: Iterable[PHistogram], threshold: float, period: int, weight: float) -> Prediction:
+    """Returns what the K checkpoints after a base write in all, and what a restore after one of them reads on average.
+
+    Every row is hot or cold for the whole period, by the mean p of its bucket.
+
+    Raises:
+        ValueError: `period` is less than 1, or `weight` negative or not finite.
+    """
+    _check(period, weight)
+    parts = []
+    for histogram in histograms:
+        for p, rows in zip(histogram.p, histogram.rows):
+            if rows <= 0:
+                continue
+            hot = p > threshold
+            written = rows * (differential_writes(p, period) if hot else p * period)
+            read = written / period if hot else rows * p * (period + 1) / 2.0
+            parts.append((hot, written, read, histogram.bytes_per_row))
+    return _total(parts, weight)
+
+
+def predict_checkpoint(histograms: Iterable[PHistogram], threshold: float, hazard: float = 0.0) -> Prediction:
+    """Returns what the next checkpoint writes, and what a restore of it reads of that.
+
+    By the mean p of the unsaved rows of a bucket: exact where no bucket has rows on both sides of the threshold.
+    """
+    parts = []
+    for histogram in histograms:
+        for p, rows in zip(histogram.unsaved_p, histogram.unsaved):
+            if rows > 0:
+                parts.append((p > threshold, rows, rows, histogram.bytes_per_row))
+    return _total(parts, hazard)
+
+
+def _total(parts: Iterable[Tuple[bool, float, float, float]], weight: float) -> Prediction:
+    """Sums parts of (hot, rows written, rows read, bytes per row)."""
+    parts = list(parts)
+    rows_hot, rows_cold = (math.fsum(rows for is_hot, rows, _, _ in parts if is_hot == hot) for hot in (True, False))
+    bytes_hot, bytes_cold = (math.fsum(rows * size for is_hot, rows, _, size in parts if is_hot == hot)
+                             for hot in (True, False))
+    bytes_read = math.fsum(read * size for _, _, read, size in parts)
+    return Prediction(rows_hot, rows_cold, bytes_hot, bytes_cold, math.fsum(read for _, _, read, _ in parts), bytes_read,
+                      bytes_hot + bytes_cold + weight * bytes_read)
+
+
+def _check(period: int, weight: float) -> None:
+    if period < 1:
+        raise ValueError(f"period: Received: {period!r}. Expected: at least 1")
+    if not 0.0 <= weight < math.inf:
+        raise ValueError(f"weight: Received: {weight!r}. Expected: a finite number of at least 0")
+
+
+def _root(period: int, weight: float, low: float, high: float) -> float:
+    """The root of `advantage_of_cold` in (low, high), found by bisection; 1 where being hot never pays."""
+    if weight == 0.0 or period == 1:
+        return 1.0
+    # Until the two are neighbours: about 60 turns, more if the root is tiny.
+    while True:
+        middle = (low + high) / 2.0
+        if not low < middle < high:
+            return middle
+        if advantage_of_cold(middle, period, weight) > 0.0:
+            low = middle
+        else:
+            high = middle
