@@ -1,0 +1,141 @@
+"""One policy on one trace: the chain of checkpoints that a manager would make, in rows."""
+
+import dataclasses
+from typing import Callable, List, Optional
+
+import numpy as np
+
+from benchmarks.simulator.tracker import Tracker
+from tfadaptcp.policies import Policy, PolicyStats
+
+
+@dataclasses.dataclass
+class Result:
+    """What the checkpoints of a run wrote, and what restores of them read, in rows. Lists have an entry per checkpoint.
+
+    Attributes:
+        written: increment and differential, and a base that was cut.
+        bases: read beside training.
+        restore: read by a restore of the checkpoint: base, increments, differential.
+        periods: checkpoints that each base served which is not in use any more.
+    """
+    written: List[int] = dataclasses.field(default_factory=list)
+    bases: List[int] = dataclasses.field(default_factory=list)
+    restore: List[int] = dataclasses.field(default_factory=list)
+    periods: List[int] = dataclasses.field(default_factory=list)
+
+    def cost(self, hazard: float, whole_periods: bool = True) -> float:
+        """Returns the mean over checkpoints of rows written, and the hazard times the rows that a restore reads.
+
+        `whole_periods`: up to the last base begun, it included, as the first base is not; all checkpoints if there was
+        none. Otherwise the end of the run would weigh, which finds one policy just before a base, the other just after.
+        """
+        bases = np.flatnonzero(self.bases)
+        end = int(bases[-1]) + 1 if whole_periods and bases.size else len(self.restore)
+        return float(sum(self.written[:end]) + sum(self.bases[:end]) + hazard * sum(self.restore[:end])) / end
+
+
+# Which of the unsaved rows are hot, in place of the policy's threshold: (rows, interval, intervals left) -> bool [rows].
+HotRule = Callable[[np.ndarray, int, int], np.ndarray]
+
+
+class Replay:
+    """Makes a checkpoint after each interval, and asks the policy what a manager would ask it.
+
+    A new base is read between the checkpoint it starts at, which is an ordinary one, and the next, which goes by it; with
+    `snapshot_bases` of the policy it is a cut of its own. The first checkpoint of a table that has rows is a base and is
+    not counted.
+
+    Args:
+        policy: what is hot, and when a base is due.
+        tracker: what it sees of the rows; updated by the caller, and shared by replays that see the same.
+        rows: live rows before the first interval.
+        bytes_per_row: what stats are scaled with.
+        hot_rule: in place of the policy's threshold.
+    """
+
+    def __init__(self, policy: Policy, tracker: Tracker, rows: int, bytes_per_row: int = 204,
+                 hot_rule: Optional[HotRule] = None):
+        self.policy, self.result = policy, Result()
+        self._tracker, self._size, self._rule = tracker, bytes_per_row, hot_rule
+        self._hot = np.empty(0, np.int32)  # in the last differential, unsaved still
+        self._live = self._in_base = rows
+        self._has_base = rows > 0
+        self._in_increments: List[int] = []  # since the base
+        self._since = self._written = self._restored = self._last = 0
+        self._differential, self._last_period = 0, None
+        self._scan: Optional[int] = None  # the checkpoint at which the base was begun that the next one goes by
+
+    def stats(self, unsaved: int) -> PolicyStats:
+        """What the policy is told before the next cut."""
+        size = self._size
+        restore = self._in_base + sum(self._in_increments) + self._differential
+        return PolicyStats(
+            has_base=self._has_base, checkpoints_since_base=self._since, last_period=self._last_period,
+            rows_total=self._live, rows_unsaved=unsaved, bytes_per_row=size, rows_in_base=self._in_base,
+            bytes_in_base=self._in_base * size, bytes_written_since_base=self._written * size,
+            bytes_last_checkpoint=self._last * size, bytes_differential=self._differential * size,
+            bytes_restore=restore * size, bytes_restore_since_base=self._restored * size)
+
+    def checkpoint(self, n: int, updated: np.ndarray, live: int) -> None:
+        """Checkpoint n, at the end of interval n; `updated` rows in it, `live` rows in all."""
+        self._live = live
+        carried = self._hot[self._tracker.last_update[self._hot] != n]
+        unsaved = np.concatenate([updated, carried])
+        if not self._has_base:
+            self._base(live)
+            return
+        scan, self._scan = self._scan, None
+        stats = self.stats(unsaved.size)
+        begins = None
+        if scan is not None:
+            stats = dataclasses.replace(stats, checkpoints_since_base=0, bytes_written_since_base=0,
+                                        bytes_restore_since_base=0)
+        elif self.policy.base_due(stats):
+            if getattr(self.policy, "snapshot_bases", False):
+                self._base(live)
+                return
+            begins = n
+        hot = self._is_hot(unsaved, n, stats)
+        rows_hot = int(np.count_nonzero(hot))
+        rows_cold = unsaved.size - rows_hot
+        if scan is not None:
+            self.result.periods.append(self._since)
+            self._last_period, self._since = self._since, 0
+            self._in_increments, self._in_base = [], self.result.bases[-1]
+            self._written = self._restored = 0
+        self._in_increments.append(rows_cold)
+        self._differential, self._last = rows_hot, unsaved.size
+        restore = self._in_base + sum(self._in_increments) + rows_hot
+        self._since, self._written, self._restored = (
+            self._since + 1, self._written + unsaved.size, self._restored + restore)
+        self._hot = unsaved[hot]
+        if scan is not None:  # what was not written since the base's start is in the base
+            self._hot = self._hot[self._tracker.last_update[self._hot] > scan]
+        self._scan = begins
+        self._note(unsaved.size, live if begins is not None else 0, restore)
+
+    def _is_hot(self, unsaved: np.ndarray, n: int, stats: PolicyStats) -> np.ndarray:
+        if self._rule is not None:
+            period = getattr(self.policy, "first_period")
+            return self._rule(unsaved, n, period - stats.checkpoints_since_base)
+        threshold = self.policy.hot_threshold(stats)
+        if not 0 <= threshold < 1:
+            return np.full(unsaved.size, threshold < 0)
+        return self._tracker.p(unsaved, n) > threshold
+
+    def _base(self, live: int) -> None:
+        """A base that is a cut."""
+        if self._has_base:
+            self.result.periods.append(self._since)
+            self._last_period = self._since
+        self._has_base, self._in_base, self._in_increments = True, live, []
+        self._differential, self._last = 0, live
+        self._since = self._written = self._restored = 0
+        self._hot = np.empty(0, np.int32)
+        self._note(live, 0, live)
+
+    def _note(self, written: int, base: int, restore: int) -> None:
+        self.result.written.append(written)
+        self.result.bases.append(base)
+        self.result.restore.append(restore)
