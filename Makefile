@@ -20,7 +20,7 @@ export ADAPTCP_WERROR ?= 1
 REQUIREMENTS := requirements.txt requirements-build.txt requirements-test.txt requirements-constraints.txt
 DEPS_STAMP   := $(VENV)/.deps-stamp
 INSTALLED    := $(VENV)/.installed-stamp
-DATA_STAMP   := $(CACHE)/ml-100k/ml-100k.inter
+DATA_STAMPS  := $(CACHE)/ml-100k/ml-100k.inter $(CACHE)/open-bandit/random-women.csv
 
 # ---- environment ------------------------------------------------------------
 
@@ -87,11 +87,12 @@ test-all: system-deps build data cpp-tests
 
 # ---- demo, benchmarks -------------------------------------------------------
 
-$(DATA_STAMP): requirements-demo.txt tools/fetch_movielens.py | $(DEPS_STAMP)
-	@echo "==> MovieLens-100k"
-	$(PY) tools/fetch_movielens.py $(CACHE) </dev/null
+$(DATA_STAMPS) &: requirements-data.txt tools/fetch_data.py | $(DEPS_STAMP)
+	@echo "==> MovieLens-100k and Open Bandit"
+	$(PY) tools/fetch_data.py $(CACHE) </dev/null
+	@touch $(DATA_STAMPS)
 
-data: $(DATA_STAMP)
+data: $(DATA_STAMPS)
 
 demo: system-deps build data
 	@echo "==> demo"

@@ -14,14 +14,16 @@ class Result:
     """What the checkpoints of a run wrote, and what restores of them read, in rows. Lists have an entry per checkpoint.
 
     Attributes:
-        written: increment and differential, and a base that was cut.
+        written: increment and differential, or a base that was cut; not the first base.
         bases: read beside training.
         restore: read by a restore of the checkpoint: base, increments, differential.
+        begun: whether a base was cut or begun there.
         periods: checkpoints that each base served which is not in use any more.
     """
     written: List[int] = dataclasses.field(default_factory=list)
     bases: List[int] = dataclasses.field(default_factory=list)
     restore: List[int] = dataclasses.field(default_factory=list)
+    begun: List[bool] = dataclasses.field(default_factory=list)
     periods: List[int] = dataclasses.field(default_factory=list)
 
     def cost(self, hazard: float, whole_periods: bool = True) -> float:
@@ -30,7 +32,7 @@ class Result:
         `whole_periods`: up to the last base begun, it included, as the first base is not; all checkpoints if there was
         none. Otherwise the end of the run would weigh, which finds one policy just before a base, the other just after.
         """
-        bases = np.flatnonzero(self.bases)
+        bases = np.flatnonzero(self.begun)
         end = int(bases[-1]) + 1 if whole_periods and bases.size else len(self.restore)
         return float(sum(self.written[:end]) + sum(self.bases[:end]) + hazard * sum(self.restore[:end])) / end
 
@@ -43,8 +45,8 @@ class Replay:
     """Makes a checkpoint after each interval, and asks the policy what a manager would ask it.
 
     A new base is read between the checkpoint it starts at, which is an ordinary one, and the next, which goes by it; with
-    `snapshot_bases` of the policy it is a cut of its own. The first checkpoint of a table that has rows is a base and is
-    not counted.
+    `snapshot_bases` of the policy it is a cut of its own. A table that has no rows yet gets its first base, which is not
+    counted, from the first checkpoint.
 
     Args:
         policy: what is hot, and when a base is due.
@@ -125,17 +127,19 @@ class Replay:
         return self._tracker.p(unsaved, n) > threshold
 
     def _base(self, live: int) -> None:
-        """A base that is a cut."""
-        if self._has_base:
+        """A base that is a cut. The first one is what every policy begins with, and not counted as written."""
+        is_first = not self._has_base
+        if not is_first:
             self.result.periods.append(self._since)
             self._last_period = self._since
         self._has_base, self._in_base, self._in_increments = True, live, []
         self._differential, self._last = 0, live
         self._since = self._written = self._restored = 0
         self._hot = np.empty(0, np.int32)
-        self._note(live, 0, live)
+        self._note(0 if is_first else live, 0, live, is_base=not is_first)
 
-    def _note(self, written: int, base: int, restore: int) -> None:
+    def _note(self, written: int, base: int, restore: int, is_base: bool = False) -> None:
         self.result.written.append(written)
         self.result.bases.append(base)
+        self.result.begun.append(base > 0 or is_base)
         self.result.restore.append(restore)
