@@ -8,20 +8,21 @@ import tensorflow as tf
 from tfadaptcp.embeddings import discovery, optimizers
 from tfadaptcp.engine import Engine
 from tfadaptcp.errors import UnbuiltModelError
+from tfadaptcp.policies.base import Estimation
 
 _log = logging.getLogger("tfadaptcp")
 
 # Where a model keeps its engine, so that whoever saves next goes on from what a restore left in the trackers.
 ENGINE = "_tfadaptcp_engine"
-# Of the update indicators, where no policy says otherwise.
-DECAY = 0.9
 
 
-def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
+def attach(model: tf.keras.Model, optimizer: Any, estimation: Estimation) -> Engine:
     """Returns the engine of a model: the one it has if that tracks the same tables, otherwise a new one.
 
     Args:
         optimizer: None: the model's. False: none, weights only.
+        estimation: what its trackers are to estimate. One that estimates otherwise knows nothing of use: every row
+            counts as unsaved then.
 
     Raises:
         ValueError: trainable tables and no optimizer; see also `optimizers.check`.
@@ -40,12 +41,12 @@ def attach(model: tf.keras.Model, optimizer: Any, decay: float) -> Engine:
     if optimizer is not None:
         optimizers.check(model, optimizer)
     current = getattr(model, ENGINE, None)
-    if (current is not None and current.decay == decay and current.tracks(model, optimizer)
+    if (current is not None and current.estimation == estimation and current.tracks(model, optimizer)
             and current.is_attached()):
         return current
     if current is not None:
         current.detach()
-    engine = Engine(model, optimizer, decay)
+    engine = Engine(model, optimizer, estimation)
     if current is not None:
         engine.follow(current)
         if current.optimizer is None and optimizer is not None and engine.has_come_from:

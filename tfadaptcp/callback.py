@@ -8,12 +8,12 @@ from typing import Any, Dict, Optional, Union
 import tensorflow as tf
 
 from tfadaptcp import draining, policies, termination
-from tfadaptcp.attaching import DECAY
 from tfadaptcp.checkpoint.store import normalize
 from tfadaptcp.embeddings import lazy_build
 from tfadaptcp.errors import AdaptCPError, CheckpointNotFoundError, FencedError
 from tfadaptcp.manager import ON_PENDING, CheckpointManager
 from tfadaptcp.options import EngineOptions
+from tfadaptcp.policies.base import Estimation
 from tfadaptcp.scalars import ScalarWriter
 
 _log = logging.getLogger("tfadaptcp")
@@ -54,8 +54,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
     `timeout_seconds`; then the handler that was there before is called, or the process ends. The handler is put back at
     the end of `fit`; after a `fit` that raised, at the end of the next one.
 
-    Several of these callbacks may be in one `fit`, with a directory each, policies of the same decay, and every
-    checkpoint complete, as what the trackers call saved is in one directory at a time.
+    Several of these callbacks may be in one `fit`, with a directory each, policies of the same decay and estimator, and
+    every checkpoint complete, as what the trackers call saved is in one directory at a time.
 
     Attributes:
         manager: the `CheckpointManager`; None until training begins.
@@ -136,11 +136,12 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
                 raise ValueError(
                     "Two AdaptCPCallbacks of one fit would take their directory from one another. Received: twice "
                     f"{mine['directory']!r}. Expected: a directory each")
-            decays = [getattr(args["policy"], "decay", DECAY) for args in (mine, theirs)]
-            if decays[0] != decays[1]:
+            estimations = [Estimation.of(args["policy"]) for args in (mine, theirs)]
+            if estimations[0] != estimations[1]:
                 raise ValueError(
-                    "AdaptCPCallbacks of one fit share the trackers of its tables, and their update indicators. "
-                    f"Received: policies that decay by {decays[0]} and {decays[1]}. Expected: the same decay")
+                    "AdaptCPCallbacks of one fit share the trackers of its tables, and their estimates. Received: policies "
+                    "that estimate by " + " and ".join(f"{item.estimator}, decay by {item.decay}" for item in estimations)
+                    + ". Expected: the same estimator and the same decay")
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch

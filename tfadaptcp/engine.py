@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, executor
 
@@ -21,6 +22,7 @@ from tfadaptcp.checkpoint import format_types, layout, manifest
 from tfadaptcp.embeddings import dense, discovery, unsupported
 from tfadaptcp.embeddings.parts import Parts
 from tfadaptcp.errors import DeadlineError
+from tfadaptcp.policies.base import Estimation, Histogram
 
 _log = logging.getLogger("tfadaptcp")
 LOCAL = "/job:localhost"  # the job of this process, without a cluster
@@ -61,7 +63,7 @@ class Engine:
     on from, whoever makes it.
     """
 
-    def __init__(self, model: tf.keras.Model, optimizer: Any, decay: float):
+    def __init__(self, model: tf.keras.Model, optimizer: Any, estimation: Estimation):
         """Creates slots that do not exist yet, attaches the trackers; rows that exist count as unsaved.
 
         Raises:
@@ -74,7 +76,7 @@ class Engine:
         unsupported.check_dense(variables, format_types.DTYPES.values())
         self.dense = dense.slices(variables, optimizer, parts)
         self.session = layout.new_run()
-        self.decay = decay
+        self.estimation = estimation
         # The highest sequence a cut of these trackers has used, or a restore put there.
         self.last_sequence = 0
         self._position: Optional[Tuple[str, manifest.Manifest]] = None
@@ -83,6 +85,8 @@ class Engine:
         self.chain = 0
         # The number of the restore that may write rows; ops of one that was given up may still come.
         self.restore = 0
+        # Bytes per second of the last restore, None if there was none, or too small a one.
+        self.read_speed: Optional[float] = None
         # That which writes the pending checkpoint, whichever manager took it: there is one at a time.
         self.writer: Optional[threading.Thread] = None
         self.hosts = _hosts(self.groups, self.dense)
@@ -222,8 +226,20 @@ class Engine:
         return self.on_all(lambda host: json.loads(self._text(host, self._ops.adaptcp_info)))
 
     def stats(self) -> List[Dict[str, Any]]:
-        """Per host: counts, memory and histograms of p of its groups."""
+        """Per host: counts and memory of its groups."""
         return list(self.on_all(lambda host: self.call_named(host, self._ops.adaptcp_stats)).values())
+
+    def histograms(self, sequence: int, timeout_seconds: float = CALL_SECONDS) -> Dict[str, Histogram]:
+        """How the update probabilities of the rows of each group would be distributed at a cut `sequence` taken now."""
+        sums: Dict[str, List[np.ndarray]] = {}
+        for reply in self.on_all(lambda host: self.call(host, self._ops.adaptcp_histograms, {"sequence": sequence}),
+                                 timeout_seconds).values():
+            for group in reply["groups"]:
+                parts = [np.array(group[which][what]) for which in ("all", "unsaved") for what in ("rows", "sum_of_p")]
+                before = sums.get(group["name"], [0] * len(parts))
+                sums[group["name"]] = [a + b for a, b in zip(before, parts)]
+                lower = reply["lower"]
+        return {name: Histogram.of_sums(lower, *(part.tolist() for part in parts)) for name, parts in sums.items()}
 
     def is_attached(self) -> bool:
         """Whether the hosts still know of it: the engine of another model with the same tables takes them over."""
@@ -298,7 +314,8 @@ class Engine:
         for shard in host.shards:
             group = shard.group
             request = {"session": self.session, "group": group.name, "shard": shard.index,
-                       "num_shards": group.num_shards, "key_dtype": group.key_dtype, "decay": self.decay,
+                       "num_shards": group.num_shards, "key_dtype": group.key_dtype,
+                       **dataclasses.asdict(self.estimation),
                        "tables": [{"name": table.name, "dtype": table.dtype, "dim": table.dim}
                                   for table in group.tables]}
             sizes = json.loads(self._text(host, self._ops.adaptcp_attach_group, shard.handles,

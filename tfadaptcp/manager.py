@@ -12,11 +12,12 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import draining, errors, measurements, policies, probe
-from tfadaptcp.attaching import DECAY, ENGINE, attach
+from tfadaptcp import deciding, draining, errors, policies, probe
+from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
-from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, republish, sum_rows, utc_now
+from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
 from tfadaptcp.checkpoint.store import Store, join, normalize
+from tfadaptcp.completing import complete
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine
 from tfadaptcp.errors import CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError
@@ -24,6 +25,7 @@ from tfadaptcp.info import CheckpointInfo, RestoreReport
 from tfadaptcp.leftovers import Leftovers
 from tfadaptcp.options import EngineOptions
 from tfadaptcp.pending import Pending
+from tfadaptcp.policies.base import Estimation
 from tfadaptcp.scanned_base import ScannedBase, Tries
 
 _log = logging.getLogger("tfadaptcp")
@@ -83,7 +85,7 @@ class CheckpointManager:
         self._leftovers = Leftovers(self._store, self._directory, max_to_keep)
         self._model = model
         self._optimizer = optimizer
-        self._engine = attach(model, optimizer, self._decay)
+        self._engine = attach(model, optimizer, self._estimation)
         probe.check(self._engine, self._store, self._directory)
         self._claim: Optional[claims.Claim] = None
         self._run: Optional[str] = None  # of a claim that failed: it may yet arrive, and must not fence its own manager
@@ -100,6 +102,7 @@ class CheckpointManager:
         self._last: Dict[str, Any] = {}
         self._step_of_last_cut = 0
         self._last_interval: Optional[int] = None  # in steps
+        self._time_of_last_cut: Optional[float] = None  # monotonic; None: not of this start, or of another state
         self._closed = False
         # Weakly, so that a model isn't kept until then by a manager that nobody closed.
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self), os.getpid())
@@ -196,7 +199,7 @@ class CheckpointManager:
         self._follow_model()
         report = restore.restore(self._engine, self._directory, checkpoint, strict, selection)
         # The next save claims the directory anew and goes on from what was restored.
-        self._claim = None
+        self._claim = self._time_of_last_cut = None
         return report
 
     @property
@@ -213,11 +216,11 @@ class CheckpointManager:
     def serves(self, model: tf.keras.Model) -> bool:
         """Whether this manager's checkpoints are those of `model` as it is now: with the optimizer it has now."""
         return (not self._closed and model is self._model
-                and attach(model, self._optimizer, self._decay) is self._engine)
+                and attach(model, self._optimizer, self._estimation) is self._engine)
 
     @property
-    def _decay(self) -> float:
-        return getattr(self._policy, "decay", DECAY)
+    def _estimation(self) -> Estimation:
+        return Estimation.of(self._policy)
 
     @property
     def engine(self) -> Engine:
@@ -278,7 +281,7 @@ class CheckpointManager:
         """Tracks what the model has got since, while none is pending: the next checkpoint is complete."""
         if not self._engine.tracks(self._model, self._engine.optimizer):
             _log.info("Model %r has got tables or variables since it was tracked.", self._model.name)
-            self._engine = attach(self._model, self._optimizer, self._decay)
+            self._engine = attach(self._model, self._optimizer, self._estimation)
 
     @property
     def _patience(self) -> float:
@@ -358,17 +361,16 @@ class CheckpointManager:
             begin_scan = not is_base and self._scan_tries.may_begin
         if is_base:
             scan = None
-        threshold = self._policy.hot_threshold(stats)
         name = self._next_name()
         self._engine.last_sequence = name.sequence
         request = {
             "root": self._directory, "generation": name.generation, "sequence": name.sequence, "run": name.run,
             "directory": join(self._directory, layout.data_path(name)), "kind": "base" if is_base else "delta",
             "last_committed": self._last_committed, "last_scanned_base": self._last_scanned_base,
-            # JSON has no infinity; p is at most 1.
-            "thresholds": {group.name: min(threshold, 2.0) for group in self._engine.groups},
-            **self._options.for_hosts()}
+            "predict": getattr(self._policy, "predicts", False), **self._options.for_hosts()}
         try:
+            decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(name.sequence))
+            request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
             replies = self._engine.cut(request, self._options.timeout_seconds)
             step = self._step()
             copies = self._engine.copy_dense()
@@ -396,7 +398,8 @@ class CheckpointManager:
         draft = Manifest(
             run=name.run, generation=name.generation, sequence=name.sequence,
             parent=None if head is None else head.name, created=utc_now(),
-            policy={"name": self._policy.name, "threshold": min(threshold, 2.0), "decay": self._decay},
+            policy={**decision.record, "name": self._policy.name, "threshold": decision.threshold,
+                    **dataclasses.asdict(self._estimation)},
             step=step, epoch=epoch,
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence if scan is None else scan.start,
@@ -408,7 +411,13 @@ class CheckpointManager:
         if begin_scan:
             self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
                                      {key: request[key] for key in ("segment_bytes", "block_bytes")})
-        pending = Pending(draft, head, is_base, scan, failed)
+        now = time.monotonic()
+        kept = chain.next_objects(head, is_base, [] if head is None else [ref for ref in head.objects if ref.kind == "dense"],
+                                  None if scan is None else (scan.start, scan.objects))
+        pending = Pending(draft, head, is_base, scan, failed, decision=decision,
+                          predicted=deciding.predicted(decision, replies, kept),
+                          interval=None if self._time_of_last_cut is None else now - self._time_of_last_cut)
+        self._time_of_last_cut = now
         pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies),
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
         self._pending = pending
@@ -435,7 +444,8 @@ class CheckpointManager:
             if pending.tidy_first:
                 self._tidy(pending)
             replies = self._engine.save(request, copies, self._options.timeout_seconds)
-            head = self._complete(pending, replies)
+            head, told = complete(pending, replies, self._directory, self._engine.read_speed)
+            self._last.update(told)
             commit.commit(self._store, self._directory, head, self._claim, pending.parent)
         except BaseException as error:
             if isinstance(error, CommitOutcomeUnknownError):
@@ -474,22 +484,6 @@ class CheckpointManager:
         # Retention goes by the newest head: after a restore of an older one the next is not to follow that.
         if pending.parent is None or pending.parent.sequence >= self._last_committed:
             self._leftovers.tidy(self._claim, self._scan, *([pending.draft.name] if pending.error is None else []))
-
-    def _complete(self, pending: Pending, replies: Dict[int, Dict[str, Any]]) -> Manifest:
-        draft = pending.draft
-        prefix = self._directory + "/"
-        written = [ObjectRef(item["path"][len(prefix):], item["kind"], draft.sequence, ps, item["bytes"],
-                             item["crc32c"], item["rows"])
-                   for ps, reply in replies.items() for item in reply["objects"]]
-        scan = pending.scan
-        objects = chain.next_objects(pending.parent, pending.is_base, written,
-                                     None if scan is None else (scan.start, scan.objects))
-        captured, sizes = measurements.captured(replies), measurements.bytes_by_kind(written)
-        self._last.update(measurements.of_checkpoint(draft, written, captured, sizes), **measurements.of_scan(scan))
-        return dataclasses.replace(
-            draft, objects=objects, rows=sum_rows(objects),
-            stats={**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
-                                       None if scan is None else scan.since), "captured": captured, "bytes": sizes})
 
 
 def _close_at_exit(manager: "weakref.ref[CheckpointManager]", pid: int) -> None:

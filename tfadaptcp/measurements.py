@@ -1,9 +1,15 @@
 """What the parameter servers measured while they wrote a checkpoint, summed up."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, sum_rows
 from tfadaptcp.scanned_base import ScannedBase
+
+# Of a mean, the weight of the newest value.
+_NEWEST = 0.25
+# Less than this says more of opening files than of speed; fewer more of their blocks than of rows.
+_ENOUGH_BYTES = 1 << 20
+_MANY_ROWS = 1024
 
 
 def captured(replies: Dict[int, Dict[str, Any]]) -> Dict[str, float]:
@@ -33,6 +39,49 @@ def of_checkpoint(draft: Manifest, written: List[ObjectRef], measured: Dict[str,
     hot = cold.pop("differential", 0)
     return {**measured, "step": draft.step, "threshold": draft.policy["threshold"], "rows": rows,
             "hot_rows": hot, "cold_rows": sum(cold.values()), "bytes": sizes}
+
+
+def smoothed(before: Mapping[str, Any], interval: Optional[float], read_speed: Optional[float], written: List[ObjectRef],
+             replies: Dict[int, Dict[str, Any]]) -> Dict[str, Any]:
+    """Means over the checkpoints of a lineage, the newest weighing most, for `Manifest.stats`: what a policy may know of
+    the machines, also after a restart.
+
+    Args:
+        before: the same of the head before, empty if there is none.
+        interval: seconds since the cut before, by the clock of this process; None: unknown.
+        read_speed: bytes per second of the last restore, None if there was none in this process.
+        written, replies: of this checkpoint.
+    """
+    found = {"seconds_per_interval": _mean(before.get("seconds_per_interval"), interval, _NEWEST),
+             "write_bytes_per_second": _mean(before.get("write_bytes_per_second"), _speed(
+                 sum(ref.bytes for ref in written), max(reply["stats"]["save_seconds"] for reply in replies.values())),
+                 _NEWEST),
+             "read_bytes_per_second": before.get("read_bytes_per_second") if read_speed is None else read_speed}
+    rows: Dict[str, int] = {}
+    for groups in sum_rows(written).values():
+        for group, count in groups.items():
+            rows[group] = rows.get(group, 0) + count
+    sizes = dict(before.get("bytes_per_row", {}))
+    for group, count in rows.items():
+        size = sum(reply["row_bytes"].get(group, 0) for reply in replies.values())
+        if count:  # of few rows, the frame of their block is no small part
+            sizes[group] = _mean(sizes.get(group), size / count, _NEWEST * min(1.0, count / _MANY_ROWS))
+    return {**{name: value for name, value in found.items() if value is not None}, "bytes_per_row": sizes}
+
+
+def restore_speed(bytes_read: int, seconds: float) -> Optional[float]:
+    """Bytes per second of a restore, None if it read too little to tell."""
+    return _speed(bytes_read, seconds)
+
+
+def _mean(before: Optional[float], value: Optional[float], weight: float) -> Optional[float]:
+    if before is None or value is None:
+        return before if value is None else value
+    return before + weight * (value - before)
+
+
+def _speed(moved: int, seconds: float) -> Optional[float]:
+    return moved / seconds if moved >= _ENOUGH_BYTES and seconds > 0 else None
 
 
 def of_scan(scan: Optional[ScannedBase]) -> Dict[str, float]:

@@ -2,9 +2,10 @@
 
 import dataclasses
 import threading
-from typing import Optional
+from typing import Dict, Optional
 
 from tfadaptcp.checkpoint.manifest import Manifest
+from tfadaptcp.deciding import Decision
 from tfadaptcp.scanned_base import ScannedBase
 
 
@@ -18,3 +19,6 @@ class Pending:
     tidy_first: bool = False  # a scan has failed, perhaps for want of room, which what it left takes
     thread: Optional[threading.Thread] = None
     error: Optional[BaseException] = None
+    decision: Optional[Decision] = None
+    predicted: Dict[str, float] = dataclasses.field(default_factory=dict)
+    interval: Optional[float] = None  # seconds since the cut before

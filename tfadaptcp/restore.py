@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from tfadaptcp import _ops, attaching, matching, routing
+from tfadaptcp import _ops, attaching, matching, measurements, routing
 from tfadaptcp.checkpoint import chain, commit, heads, objects
 from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, normalize
@@ -17,6 +17,7 @@ from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
 from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, StoreUnavailableError
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
+from tfadaptcp.policies.base import Estimation
 
 _log = logging.getLogger("tfadaptcp")
 
@@ -76,12 +77,12 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         current.wait_for_writer()  # see `restore`
     directory, candidates = _find(directory, checkpoint)
     # That of the run that goes on, so that its manager finds these trackers fit.
-    decay = candidates[0].policy.get("decay", attaching.DECAY) if current is None else current.decay
+    estimation = Estimation.of(candidates[0].policy) if current is None else current.estimation
     its_optimizer = None
     if getattr(self, "optimizer", None) is None:
         # It was told to a CheckpointManager, or the model is restored without one: for evaluation and serving.
         its_optimizer = False if current is None or current.optimizer is None else current.optimizer
-    return _restore(attaching.attach(self, its_optimizer, decay), directory, candidates, checkpoint, strict, selection)
+    return _restore(attaching.attach(self, its_optimizer, estimation), directory, candidates, checkpoint, strict, selection)
 
 
 def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool,
@@ -137,8 +138,10 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
                                         directory) from error
         rows = plan.rows(head)
         _log.info("Restored checkpoint %s: step %d, %d rows.", head.name, head.step, sum(rows.values()))
-        return RestoreReport(head.name, head.step, head.epoch, head.batch, rows, bytes_read,
-                             time.monotonic() - start, plan.missing, plan.unexpected)
+        seconds = time.monotonic() - start
+        engine.read_speed = measurements.restore_speed(bytes_read, seconds)
+        return RestoreReport(head.name, head.step, head.epoch, head.batch, rows, bytes_read, seconds, plan.missing,
+                             plan.unexpected)
     raise AssertionError("unreachable")
 
 

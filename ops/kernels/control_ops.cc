@@ -104,11 +104,14 @@ class CutOp : public RequestOp {
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
     std::shared_ptr<Session> session;
     ADAPTCP_RETURN_IF_ERROR(FindWriter(request, &session));
-    Json reply;
+    Json reply, predicted;
+    // Before the gate is closed: training need not wait for it.
+    if (request.value("predict", false)) predicted = session->Predict(request);
     Status status;
     ADAPTCP_RETURN_IF_ERROR(Registry::Get().gate().RunExclusive(
         GateTimeout(request),
         [&] { status = session->Cut(request, &reply); }));
+    if (!predicted.is_null()) reply["predicted"] = predicted;
     ADAPTCP_RETURN_IF_ERROR(status);
     reply["incarnation"] = Incarnation();
     return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
@@ -198,6 +201,19 @@ class StatsOp : public SessionOp {
   }
 };
 
+class HistogramsOp : public RequestOp {
+ public:
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    return FromTensorFlow(
+        SetReply(ctx, 0, session->Histograms(request).dump()));
+  }
+};
+
 ADAPTCP_OP("Info", InfoOp);
 ADAPTCP_OP("AttachGroup", AttachGroupOp);
 ADAPTCP_OP("SeedTable", SeedTableOp);
@@ -208,6 +224,7 @@ ADAPTCP_OP("ScanBase", ScanBaseOp);
 ADAPTCP_OP("VoidScans", VoidScansOp);
 ADAPTCP_OP("Resolve", ResolveOp);
 ADAPTCP_OP("Stats", StatsOp);
+ADAPTCP_OP("Histograms", HistogramsOp);
 
 }  // namespace
 }  // namespace adaptcp

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -88,9 +87,10 @@ class Batch final : public CapturedBatch {
 template <typename K>
 class GroupOf final : public Group {
  public:
-  GroupOf(GroupSpec spec, uint32_t index, Tables tables, double decay)
-      : Group(std::move(spec), index, std::move(tables), decay),
-        tracker_(Options(decay)),
+  GroupOf(GroupSpec spec, uint32_t index, Tables tables,
+          const TrackerOptions& options)
+      : Group(std::move(spec), index, std::move(tables)),
+        tracker_(options),
         row_bytes_(BytesPerRow(spec_)) {}
 
   void BeforeWrite(tf::OpKernelContext* ctx, const tf::Tensor& keys,
@@ -173,6 +173,11 @@ class GroupOf final : public Group {
       hurried_.push_back(k[idx[j]]);
     }
     has_hurried_.store(true, std::memory_order_relaxed);
+  }
+
+  void RecordAccesses(const tf::Tensor& keys) override {
+    std::vector<K> copies;
+    tracker_.RecordAccesses(KeyData(keys, &copies), keys.NumElements());
   }
 
   Status CaptureHurried(tf::OpKernelContext* ctx, Seq cut,
@@ -284,14 +289,10 @@ class GroupOf final : public Group {
         if (rows.present[t * n + i]) tombstone[i] = 0;
       }
     }
-    // An indicator speaks of the cut at which its row was written.
-    const float age = static_cast<float>(
-        std::pow(decay_, static_cast<double>(level.head - level.written)));
-    std::vector<float> p(rows.p);
-    for (float& value : p) value *= age;
-    ADAPTCP_RETURN_IF_ERROR(
-        tracker_.RestoreRows(k, n, tombstone.data(), p.data(), level.head,
-                             level.from_differential, fresh.data()));
+    // p speaks of the cut at which its row was written.
+    ADAPTCP_RETURN_IF_ERROR(tracker_.RestoreRows(
+        k, n, tombstone.data(), rows.p.data(), level.head,
+        level.from_differential, fresh.data(), level.head - level.written));
     for (size_t t = 0; t < tables_.size(); ++t) {
       std::vector<uint32_t> take;
       for (size_t i = 0; i < n; ++i) {
@@ -316,22 +317,19 @@ class GroupOf final : public Group {
 
   Json Stats() const override {
     const TrackerStats stats = tracker_.Stats();
-    PHistogram histogram;
-    tracker_.HistogramOfP(&histogram);
     return {{"keys", stats.keys},
             {"unsaved", stats.unsaved_listed},
             {"memory_bytes", stats.memory_bytes},
             {"row_bytes", row_bytes_},
-            {"histogram", {{"all", histogram.all}, {"unsaved", histogram.unsaved}}}};
+            {"accesses", stats.accesses}};
+  }
+
+  PHistogram HistogramOfP(Seq as_of, double threshold,
+                          uint64_t enough) const override {
+    return tracker_.HistogramOfP(as_of, threshold, enough);
   }
 
  private:
-  static TrackerOptions Options(double decay) {
-    TrackerOptions options;
-    options.decay = decay;
-    return options;
-  }
-
   // The keys of a tensor; strings are copied into `copies`.
   static const K* KeyData(const tf::Tensor& keys, std::vector<K>* copies) {
     if constexpr (std::is_same_v<K, std::string>) {
@@ -466,21 +464,23 @@ Status CheckTables(const GroupSpec& spec, const Group::Tables& tables) {
 
 }  // namespace
 
-Status Group::Make(GroupSpec spec, uint32_t index, Tables tables, double decay,
+Status Group::Make(GroupSpec spec, uint32_t index, Tables tables,
+                   const TrackerOptions& options,
                    std::unique_ptr<Group>* group) {
   ADAPTCP_RETURN_IF_ERROR(CheckTables(spec, tables));
+  ADAPTCP_RETURN_IF_ERROR(options.Validate());
   switch (spec.key_dtype) {
     case DType::kInt64:
       *group = std::make_unique<GroupOf<int64_t>>(std::move(spec), index,
-                                                  std::move(tables), decay);
+                                                  std::move(tables), options);
       return Status::Ok();
     case DType::kInt32:
       *group = std::make_unique<GroupOf<int32_t>>(std::move(spec), index,
-                                                  std::move(tables), decay);
+                                                  std::move(tables), options);
       return Status::Ok();
     case DType::kString:
       *group = std::make_unique<GroupOf<std::string>>(std::move(spec), index,
-                                                      std::move(tables), decay);
+                                                      std::move(tables), options);
       return Status::Ok();
     default:
       return Status::InvalidArgument("group " + spec.name + ": keys of type " +

@@ -36,9 +36,11 @@ class Group {
 
   // `tables`: parameter first, then slots, in the order of spec.tables. The
   // group holds a reference to each for life, so that no other table can come
-  // to have its address. Fails if key or value types do not fit the spec.
+  // to have its address. Fails if key or value types do not fit the spec, or
+  // the options make no sense.
   static Status Make(GroupSpec spec, uint32_t index, Tables tables,
-                     double decay, std::unique_ptr<Group>* group);
+                     const TrackerOptions& options,
+                     std::unique_ptr<Group>* group);
 
   virtual ~Group() = default;
 
@@ -74,6 +76,9 @@ class Group {
   // are captured next, as they are likely to be written soon. Never waits, and
   // promises nothing: what is hurried beyond a bound is left to the drain.
   virtual void Hurry(const tensorflow::Tensor& keys) = 0;
+  // Lookups in the parameter, inside the gate: counted if the estimator is of
+  // accesses.
+  virtual void RecordAccesses(const tensorflow::Tensor& keys) = 0;
 
   // Drain, any thread. CaptureHurried captures what was hurried, if anything;
   // CaptureNext the next rows of a cut, *done when none is left.
@@ -112,18 +117,17 @@ class Group {
   virtual uint64_t received() const = 0;
 
   virtual Json Stats() const = 0;
+  // Of a sample of about `enough` rows, as of a cut that were taken now.
+  virtual PHistogram HistogramOfP(Seq as_of, double threshold,
+                                  uint64_t enough) const = 0;
 
  protected:
-  Group(GroupSpec spec, uint32_t index, Tables tables, double decay)
-      : spec_(std::move(spec)),
-        index_(index),
-        tables_(std::move(tables)),
-        decay_(decay) {}
+  Group(GroupSpec spec, uint32_t index, Tables tables)
+      : spec_(std::move(spec)), index_(index), tables_(std::move(tables)) {}
 
   const GroupSpec spec_;
   const uint32_t index_;
   const Tables tables_;
-  const double decay_;
 };
 
 }  // namespace adaptcp

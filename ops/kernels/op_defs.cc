@@ -212,7 +212,15 @@ REGISTER_OP("Adaptcp>Stats")
     .Output("stats: string")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
-    .Doc("JSON: counts, memory and histogram of p of each group.");
+    .Doc("JSON: counts and memory of each group.");
+
+REGISTER_OP("Adaptcp>Histograms")
+    .Input("request: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("JSON: how the update probabilities of the rows of each group would be "
+         "distributed at a cut `sequence` taken now; of a sample, scaled.");
 
 REGISTER_OP("Adaptcp>RestoreBegin")
     .Input("request: string")

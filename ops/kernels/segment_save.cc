@@ -27,7 +27,10 @@ Status SegmentSave::Create(const Json& request,
   header.generation = request.value("generation", uint64_t{0});
   header.sequence = request.value("sequence", uint32_t{0});
   header.ps = request.value("ps", 0);
-  for (const auto& group : groups) header.groups.push_back(group->spec());
+  for (const auto& group : groups) {
+    header.groups.push_back(group->spec());
+    (*save)->names_.push_back(group->spec().name);
+  }
   const std::string directory = request.value("directory", "");
   const uint64_t segment_bytes = request.value("segment_bytes", uint64_t{0});
   (*save)->block_bytes_ = request.value("block_bytes", size_t{0});
@@ -64,6 +67,7 @@ Status SegmentSave::Flush(Output* output, size_t group) {
   if (builder->rows() == 0) return Status::Ok();
   builder->Encode(&block_);
   builder->Clear();
+  row_bytes_[names_[group]] += block_.record.size();
   return output->files->Append(block_);
 }
 

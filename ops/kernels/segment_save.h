@@ -4,7 +4,9 @@
 #ifndef ADAPTCP_OPS_KERNELS_SEGMENT_SAVE_H_
 #define ADAPTCP_OPS_KERNELS_SEGMENT_SAVE_H_
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ops/format/segment_files.h"
@@ -33,6 +35,10 @@ class SegmentSave {
   Status Finish(Json* objects);
 
   uint64_t bytes() const;
+  // Of the blocks of rows so far: {group: bytes}.
+  const std::map<std::string, uint64_t>& row_bytes() const {
+    return row_bytes_;
+  }
 
  private:
   struct Output {
@@ -48,6 +54,8 @@ class SegmentSave {
   Output cold_, hot_;
   std::unique_ptr<SegmentFiles> dense_;
   EncodedBlock block_;  // reused
+  std::vector<std::string> names_;  // of the groups
+  std::map<std::string, uint64_t> row_bytes_;
 };
 
 }  // namespace adaptcp

@@ -41,6 +41,17 @@ Status ParseGroup(const Json& request, GroupSpec* spec) {
   return Status::Ok();
 }
 
+Status ParseTracker(const Json& request, TrackerOptions* options) {
+  options->decay = request.value("decay", 0.9);
+  const std::string estimator = request.value("estimator", "updates");
+  if (estimator != "updates" && estimator != "accesses") {
+    return Status::InvalidArgument("estimator: Received: " + estimator +
+                                   " Expected: updates or accesses");
+  }
+  if (estimator == "accesses") options->estimator = Estimator::kAccesses;
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::chrono::milliseconds GateTimeout(const Json& request) {
@@ -60,8 +71,13 @@ const std::string& Incarnation() {
 
 // ---------------------------------------------------------------- Session
 
-Status Session::AddGroup(GroupSpec spec, Group::Tables tables, double decay,
-                         Group** group) {
+Session::~Session() {
+  SetHurry(false);
+  if (records_accesses_) --Registry::Get().watching_lookups();
+}
+
+Status Session::AddGroup(GroupSpec spec, Group::Tables tables,
+                         const TrackerOptions& options, Group** group) {
   if (FindGroup(spec.name, spec.shard) != nullptr) {
     return Status::InvalidArgument("group " + spec.name + ", shard " +
                                    std::to_string(spec.shard) +
@@ -69,7 +85,11 @@ Status Session::AddGroup(GroupSpec spec, Group::Tables tables, double decay,
   }
   std::unique_ptr<Group> made;
   ADAPTCP_RETURN_IF_ERROR(Group::Make(std::move(spec), groups_.size(),
-                                      std::move(tables), decay, &made));
+                                      std::move(tables), options, &made));
+  if (options.estimator == Estimator::kAccesses && !records_accesses_) {
+    records_accesses_ = true;
+    ++Registry::Get().watching_lookups();
+  }
   *group = made.get();
   groups_.push_back(std::move(made));
   return Status::Ok();
@@ -152,7 +172,7 @@ Status Session::Cut(const Json& request, Json* reply) {
 
 void Session::SetHurry(bool wanted) {
   if (wants_hurry_.exchange(wanted) != wanted) {
-    Registry::Get().hurrying() += wanted ? 1 : -1;
+    Registry::Get().watching_lookups() += wanted ? 1 : -1;
   }
 }
 
@@ -237,6 +257,7 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   ADAPTCP_RETURN_IF_ERROR(status);
   const CaptureCounters& counters = pipeline->counters();
   *reply = {{"objects", objects},
+            {"row_bytes", segments->row_bytes()},
             {"stats",
              {{"rows_by_drain", counters.rows_by_drain.load()},
              {"rows_by_lookup", counters.rows_by_lookup.load()},
@@ -343,6 +364,60 @@ Json Session::Stats() const {
   return {{"groups", groups}, {"incarnation", Incarnation()}};
 }
 
+// Enough of each group that a share of a hundredth is known to a tenth of it,
+// and not so many of all that a checkpoint notices.
+uint64_t Session::SampleSize() const {
+  constexpr uint64_t kOfAll = 128 << 10, kOfEach = 16 << 10;
+  return std::max<uint64_t>(kOfEach, kOfAll / std::max<size_t>(1, groups_.size()));
+}
+
+Json Session::Histograms(const Json& request) const {
+  const Seq sequence = request.value("sequence", Seq{0});
+  Json groups = Json::array();
+  for (const auto& group : groups_) {
+    const PHistogram found = group->HistogramOfP(sequence, 2.0, SampleSize());
+    const auto counts = [&](const PHistogram::Counts& sample) {
+      std::vector<double> rows(sample.rows.begin(), sample.rows.end());
+      std::vector<double> sums(sample.sum_of_p.begin(), sample.sum_of_p.end());
+      for (double& value : rows) value *= found.scale();
+      for (double& value : sums) value *= found.scale();
+      return Json{{"rows", rows}, {"sum_of_p", sums}};
+    };
+    groups.push_back({{"name", group->spec().name},
+                      {"all", counts(found.all)},
+                      {"unsaved", counts(found.unsaved)}});
+  }
+  std::vector<double> lower;
+  for (int b = 0; b < PHistogram::kBuckets; ++b) {
+    lower.push_back(PHistogram::LowerBound(b));
+  }
+  return {{"groups", groups}, {"lower", lower}};
+}
+
+Json Session::Predict(const Json& request) const {
+  const Seq sequence = request.value("sequence", Seq{0});
+  const bool is_base = request.value("kind", "") == "base";
+  const auto thresholds =
+      request.value("thresholds", std::map<std::string, double>());
+  std::map<std::string, std::pair<double, double>> rows;
+  for (const auto& group : groups_) {
+    const auto found = thresholds.find(group->spec().name);
+    const PHistogram sample = group->HistogramOfP(
+        sequence, found == thresholds.end() ? 2.0 : found->second,
+        SampleSize());
+    uint64_t unsaved = 0;
+    for (const uint64_t count : sample.unsaved.rows) unsaved += count;
+    auto& [hot, cold] = rows[group->spec().name];
+    if (is_base) {
+      cold += sample.keys;
+    } else {
+      hot += sample.hot * sample.scale();
+      cold += (unsaved - sample.hot) * sample.scale();
+    }
+  }
+  return rows;
+}
+
 // ---------------------------------------------------------------- Registry
 
 Registry& Registry::Get() {
@@ -371,14 +446,15 @@ Status Registry::Attach(const Json& request, Group::Tables tables,
   if (tables.empty()) return Status::Ok();
   GroupSpec spec;
   ADAPTCP_RETURN_IF_ERROR(ParseGroup(request, &spec));
+  TrackerOptions options;
+  ADAPTCP_RETURN_IF_ERROR(ParseTracker(request, &options));
   std::vector<const tf::lookup::LookupInterface*> addresses;
   for (const auto& table : tables) addresses.push_back(table.get());
   Status status;
   std::vector<std::shared_ptr<Session>> superseded;
   ADAPTCP_RETURN_IF_ERROR(gate_.RunExclusive(GateTimeout(request), [&] {
     Group* group = nullptr;
-    status = session->AddGroup(spec, std::move(tables),
-                               request.value("decay", 0.9), &group);
+    status = session->AddGroup(spec, std::move(tables), options, &group);
     if (!status.ok()) return;
     (*reply)["sizes"] = Json::array();
     for (const auto& table : group->tables()) {

@@ -25,13 +25,13 @@ namespace adaptcp {
 class Session {
  public:
   explicit Session(std::string name) : name_(std::move(name)) {}
-  ~Session() { SetHurry(false); }
+  ~Session();
 
   const std::string& name() const { return name_; }
 
   // Gate closed. Fails if the group shard is there already.
-  Status AddGroup(GroupSpec spec, Group::Tables tables, double decay,
-                  Group** group);
+  Status AddGroup(GroupSpec spec, Group::Tables tables,
+                  const TrackerOptions& options, Group** group);
   Group* FindGroup(const std::string& name, uint32_t shard) const;
   const std::vector<std::unique_ptr<Group>>& groups() const { return groups_; }
 
@@ -83,8 +83,15 @@ class Session {
   std::shared_ptr<SavePipeline> pipeline() const;
 
   Json Stats() const;
+  // What the rows' p would be at a cut request.sequence taken now: for a policy
+  // that decides by it. Of a sample; any thread, no gate.
+  Json Histograms(const Json& request) const;
+  // The same of the unsaved rows, by what a delta cut of that request makes of
+  // them: {group: [hot, cold]}, or, of a base, which rows there are.
+  Json Predict(const Json& request) const;
 
  private:
+  uint64_t SampleSize() const;
   Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
   // Under mu_.
   void SetHurry(bool wanted);
@@ -96,6 +103,7 @@ class Session {
   Seq pending_ = 0;  // 0: none
   bool saving_ = false;
   std::atomic<bool> wants_hurry_{false};
+  bool records_accesses_ = false;  // written with the gate closed
   std::atomic<uint64_t> voided_{0};
   uint64_t restore_ = 0;  // written with the gate closed, read inside it
 };
@@ -114,8 +122,9 @@ class Registry {
 
   Gate& gate() { return gate_; }
 
-  // Sessions that want lookups to hurry what they read.
-  std::atomic<int>& hurrying() { return hurrying_; }
+  // Sessions that want to know of lookups: to hurry what they read, and to
+  // count it. While there is none, lookups cost nothing more than to ask.
+  std::atomic<int>& watching_lookups() { return watching_lookups_; }
 
   // Inside the gate, shared or closed. Null: the table is not tracked.
   const Entry* Find(const tensorflow::lookup::LookupInterface* table) const;
@@ -137,7 +146,7 @@ class Registry {
 
  private:
   Gate gate_;
-  std::atomic<int> hurrying_{0};
+  std::atomic<int> watching_lookups_{0};
   // Written with the gate closed, read inside it: no lock of its own.
   std::unordered_map<const tensorflow::lookup::LookupInterface*, Entry> tables_;
   mutable std::mutex mu_;  // guards what follows

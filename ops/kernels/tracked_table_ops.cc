@@ -35,7 +35,9 @@ class TrackedTableOp final : public tf::OpKernel {
   void Compute(tf::OpKernelContext* ctx) override {
     Registry& registry = Registry::Get();
     if constexpr (effect == Effect::kRead) {
-      if (registry.hurrying().load(std::memory_order_relaxed) != 0) Hurry(ctx);
+      if (registry.watching_lookups().load(std::memory_order_relaxed) != 0) {
+        BeforeLookup(ctx);
+      }
       stock_->Compute(ctx);
       return;
     } else {
@@ -62,19 +64,20 @@ class TrackedTableOp final : public tf::OpKernel {
 
  private:
   // What is looked up in a parameter now is written soon, the slots too: the
-  // time between is best spent on capturing it. A slot is looked up too late.
-  static void Hurry(tf::OpKernelContext* ctx) {
+  // time between is best spent on capturing it. A slot is looked up too late,
+  // and says nothing that the lookup in its parameter has not said.
+  static void BeforeLookup(tf::OpKernelContext* ctx) {
     tf::core::RefCountPtr<tf::lookup::LookupInterface> table;
     if (!FindTable(ctx, &table).ok()) return;  // TFRA's kernel says why
     Registry& registry = Registry::Get();
     const GateScope inside(&registry.gate());
     const Registry::Entry* entry = registry.Find(table.get());
     if (entry == nullptr || !entry->is_parameter ||
-        !entry->session->wants_hurry() ||
         ctx->input(1).dtype() != table->key_dtype()) {
       return;
     }
-    entry->group->Hurry(ctx->input(1));
+    if (entry->session->wants_hurry()) entry->group->Hurry(ctx->input(1));
+    entry->group->RecordAccesses(ctx->input(1));
   }
 
   std::unique_ptr<tf::OpKernel> stock_;

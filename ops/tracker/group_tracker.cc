@@ -28,6 +28,11 @@ Status TrackerOptions::Validate() const {
         "bad decay of the update indicator. Received: " +
         std::to_string(decay) + " Expected: a number in [0, 1)");
   }
+  if (estimator == Estimator::kAccesses && decay == 0) {
+    return Status::InvalidArgument(
+        "accesses can't be estimated without a memory. Received: a decay of 0 "
+        "Expected: above 0");
+  }
   if (stripes == 0 || stripes > 65536 || (stripes & (stripes - 1)) != 0) {
     return Status::InvalidArgument(
         "bad number of stripes. Received: " + std::to_string(stripes) +
@@ -43,7 +48,7 @@ Status TrackerOptions::Validate() const {
 template <typename K>
 GroupTracker<K>::GroupTracker(const TrackerOptions& options)
     : options_(options),
-      decay_(options.decay),
+      decay_(options.decay, options.estimator),
       stripe_shift_(StripeShift(options.stripes)),
       stripes_(new Stripe<K>[options.stripes]),
       recent_(options.min_remembered) {}
@@ -106,7 +111,8 @@ void GroupTracker<K>::Claim(Seq n, const K* keys, const uint32_t* idx,
         if (n == 0 || stripe->pending != n) return;
         Entry* entry = stripe->index.Find(key, hash);
         if (entry == nullptr || !stripe->NeededByCut(*entry)) return;
-        const float at_cut = decay_.Idle(entry->p, n - entry->last_update);
+        const float at_cut = decay_.ToProbability(
+            decay_.Idle(entry->estimate, n - entry->last_update));
         MarkClass mark = MarkClass::kCold;
         if (all_absent != nullptr && all_absent[j] != 0) {
           mark = MarkClass::kTombstone;
@@ -125,7 +131,10 @@ template <typename K>
 void GroupTracker<K>::TouchEntry(Stripe<K>* stripe, const K& key, Entry* entry,
                                  Seq current) {
   if (entry->last_update == current) return;
-  entry->p = decay_.Written(entry->p, current - entry->last_update);
+  entry->estimate =
+      entry->last_update == 0
+          ? decay_.Created()
+          : decay_.Written(entry->estimate, current - entry->last_update);
   entry->last_update = current;
   stripe->List(key, options_.min_listed);
 }
@@ -196,6 +205,21 @@ void GroupTracker<K>::Seed(const K* keys, size_t n) {
                entry->last_update = current;
                stripe->List(key, options_.min_listed);
              });
+}
+
+template <typename K>
+void GroupTracker<K>::RecordAccesses(const K* keys, size_t n) {
+  if (decay_.estimator() != Estimator::kAccesses) return;
+  const Seq current = current_.load(std::memory_order_relaxed);
+  ForEachKey(keys, nullptr, n,
+             [&](size_t, const K& key, uint64_t hash, Stripe<K>* stripe) {
+               Hold hold(stripe->lock);
+               Entry* entry = stripe->index.Find(key, hash);
+               if (entry == nullptr) return;
+               entry->estimate = decay_.Accessed(
+                   entry->estimate, current - entry->last_update);
+             });
+  accesses_.fetch_add(n, std::memory_order_relaxed);
 }
 
 template <typename K>
@@ -391,7 +415,7 @@ template <typename K>
 Status GroupTracker<K>::RestoreRows(const K* keys, size_t n,
                                     const uint8_t* tombstone, const float* p,
                                     Seq head, bool from_differential,
-                                    uint8_t* fresh) {
+                                    uint8_t* fresh, uint32_t age) {
   const Seq base = base_.load();
   // A row of the differential with head == base would count as saved.
   if (head == 0 || head < base + from_differential ||
@@ -409,7 +433,10 @@ Status GroupTracker<K>::RestoreRows(const K* keys, size_t n,
                fresh[j] = entry->last_update == 0;
                if (!fresh[j]) return;
                entry->last_update = head;
-               entry->p = p == nullptr ? 0 : p[j];
+               entry->estimate =
+                   p == nullptr
+                       ? 0
+                       : decay_.Idle(decay_.FromProbability(p[j]), age);
                if (tombstone != nullptr && tombstone[j] != 0) {
                  entry->mark = MakeMark(0, MarkClass::kTombstone);
                }

@@ -67,7 +67,8 @@ struct CutRequest {
 };
 
 struct TrackerOptions {
-  double decay = 0.9;        // of p per interval, in [0, 1)
+  double decay = 0.9;        // of estimates per interval, in [0, 1)
+  Estimator estimator = Estimator::kUpdates;  // the other needs decay > 0
   uint32_t stripes = 256;    // power of two, at most 65536
   uint32_t min_listed = 64;  // an unsaved list may always be this long
   uint32_t walk_step = 1024; // entries walked per hold of a stripe lock
@@ -93,6 +94,7 @@ struct TrackerStats {
   Seq pending_sequence = 0;
   Seq current_sequence = 0;
   Seq base_sequence = 0;
+  uint64_t accesses = 0;  // keys handed to RecordAccesses so far
 };
 
 // Thread-safe as each method says. Locks: one stripe lock at a time, held for
@@ -124,7 +126,7 @@ class GroupTracker {
 
   // After reading the rows of the `m` keys keys[idx[j]] (keys[j] if idx is
   // null): marks those that cut n still needs as captured and sets out[j] to
-  // their class and p[j] (if p is not null) to their indicator at the cut;
+  // their class and p[j] (if p is not null) to their p at the cut;
   // out[j] = kLost for the others. all_absent[j] != 0 says that no table of the
   // group had the key: a tombstone (null: none is).
   //
@@ -144,6 +146,12 @@ class GroupTracker {
   Seq TouchOrCollect(const K* keys, size_t n, std::vector<uint32_t>* out);
   void TouchCollected(const K* keys, size_t n,
                       const std::vector<uint32_t>& collected);
+
+  // A lookup, inside the gate: counts an access to each of the keys that has an
+  // entry, twice if it is there twice. Nothing unless the estimator is of
+  // accesses. One that comes after a cut and before its row is captured counts
+  // for that cut too.
+  void RecordAccesses(const K* keys, size_t n);
 
   // Puts into `out` the indices of the keys that have an entry. Any other is in
   // no table: removing it does nothing, so a removal touches only these.
@@ -175,7 +183,7 @@ class GroupTracker {
   // reading is in the scan or above it.
 
   // Replaces `keys` by some of the tracked keys, about `max_keys`, and `p` by
-  // their indicators as of cut `start`; false once none are left. Keys may come
+  // their p as of cut `start`; false once none are left. Keys may come
   // twice; those of deleted rows come too. One thread per cursor, no gate.
   bool Scan(Seq start, size_t max_keys, IndexCursor* cursor,
             std::vector<K>* keys, std::vector<float>* p) const;
@@ -216,10 +224,11 @@ class GroupTracker {
   // begins, batches of one level may come from several threads. fresh[i] says
   // that the key was not seen before, so that its row counts. Rows of the
   // differential come back unsaved, the others clean. tombstone and p may be
-  // null: no row is a tombstone, every p is 0.
+  // null: no row is a tombstone, every p is 0. p is as of `age` intervals before
+  // the head, at which the rows were written.
   Status RestoreRows(const K* keys, size_t n, const uint8_t* tombstone,
                      const float* p, Seq head, bool from_differential,
-                     uint8_t* fresh);
+                     uint8_t* fresh, uint32_t age = 0);
 
   // Drops the entries of clean tombstones, which were kept as "seen".
   void FinishRestore();
@@ -241,8 +250,10 @@ class GroupTracker {
   // --- Observation. Any thread; a snapshot that is not consistent across
   // stripes, as rows change meanwhile.
   TrackerStats Stats() const;
-  // Adds to `out`. p is taken as of the current interval.
-  void HistogramOfP(PHistogram* out) const;
+  // Counts rows by their p at a cut `as_of` that were taken now, and the unsaved
+  // ones above `threshold`. A sample: whole stripes, until there are `enough`
+  // rows; keys are hashed, so a stripe is as good as any other choice.
+  PHistogram HistogramOfP(Seq as_of, double threshold, uint64_t enough) const;
 
  private:
   using Entry = RowEntry<K>;
@@ -272,6 +283,7 @@ class GroupTracker {
   std::atomic<Seq> current_{1};
   std::atomic<Seq> base_{0};
   std::atomic<Seq> replaced_{0};  // interval of the last MarkEverything
+  std::atomic<uint64_t> accesses_{0};
   // Of the pending cut. Written before the first stripe becomes pending, read
   // under the lock of a stripe that is.
   double hot_threshold_ = 0;

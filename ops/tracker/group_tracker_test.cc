@@ -336,31 +336,6 @@ TEST(GroupTrackerTest, OnlyKeysWithAnEntryAreKnown) {
   EXPECT_EQ(known, (std::vector<uint32_t>{0, 2, 4}));
 }
 
-TEST(GroupTrackerTest, CountsRowsByIndicator) {
-  Tracker tracker;
-  Touch(&tracker, {1, 2, 3});
-  ASSERT_TRUE(tracker.Cut({1, CutKind::kDelta, kAllCold}).ok());
-  Commit(&tracker, 1);
-  Touch(&tracker, {3});
-  PHistogram histogram;
-  tracker.HistogramOfP(&histogram);
-  EXPECT_EQ(histogram.all[PHistogram::BucketOf(0.09f)], 2u);
-  EXPECT_EQ(histogram.all[PHistogram::BucketOf(0.19f)], 1u);
-  EXPECT_EQ(histogram.unsaved[PHistogram::BucketOf(0.09f)], 0u);
-  EXPECT_EQ(histogram.unsaved[PHistogram::BucketOf(0.19f)], 1u);
-}
-
-TEST(PHistogramTest, BucketsMeetTheirBounds) {
-  EXPECT_EQ(PHistogram::BucketOf(0), 0);
-  EXPECT_EQ(PHistogram::BucketOf(1), PHistogram::kBuckets - 1);
-  for (int b = 1; b < PHistogram::kBuckets; ++b) {
-    const float low = static_cast<float>(PHistogram::LowerBound(b));
-    EXPECT_EQ(PHistogram::BucketOf(low), b);
-    EXPECT_EQ(PHistogram::BucketOf(std::nextafter(low, 0.0f)), b - 1);
-  }
-  EXPECT_LT(PHistogram::LowerBound(PHistogram::kBuckets - 1), 1);
-}
-
 TEST(GroupTrackerTest, RefusesBadOptions) {
   EXPECT_TRUE(TrackerOptions().Validate().ok());
   TrackerOptions options;
@@ -371,6 +346,11 @@ TEST(GroupTrackerTest, RefusesBadOptions) {
   EXPECT_FALSE(options.Validate().ok());
   options = TrackerOptions();
   options.walk_step = 0;
+  EXPECT_FALSE(options.Validate().ok());
+  options = TrackerOptions();
+  options.decay = 0;
+  EXPECT_TRUE(options.Validate().ok());
+  options.estimator = Estimator::kAccesses;
   EXPECT_FALSE(options.Validate().ok());
 }
 

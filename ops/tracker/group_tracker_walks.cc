@@ -112,7 +112,8 @@ void GroupTracker<K>::MarkEverything() {
       Hold hold(stripe.lock);
       stripe.ScanAll();
       done = stripe.WalkEntries(&cursor, options_.walk_step, [&](Entry* entry) {
-        entry->p = decay_.Idle(entry->p, current - entry->last_update);
+        entry->estimate =
+            decay_.Idle(entry->estimate, current - entry->last_update);
         entry->last_update = current;
         return Visit::kKeep;
       });
@@ -135,7 +136,8 @@ bool GroupTracker<K>::Scan(Seq start, size_t max_keys, IndexCursor* cursor,
           keys->push_back(entry->key);
           // One written since has a newer row in a level above.
           const Seq idle = start - std::min(start, entry->last_update);
-          p->push_back(decay_.Idle(entry->p, idle));
+          p->push_back(
+              decay_.ToProbability(decay_.Idle(entry->estimate, idle)));
           return Visit::kKeep;
         });
     if (done) *cursor = {cursor->stripe + 1, WalkCursor()};
@@ -163,34 +165,43 @@ TrackerStats GroupTracker<K>::Stats() const {
   stats.pending_sequence = unresolved_.load();
   stats.current_sequence = current_.load();
   stats.base_sequence = base_.load();
+  stats.accesses = accesses_.load();
   return stats;
 }
 
 template <typename K>
-void GroupTracker<K>::HistogramOfP(PHistogram* out) const {
-  const Seq current = current_.load();
-  for (uint32_t s = 0; s < options_.stripes; ++s) {
-    Stripe<K>& stripe = stripes_[s];
+PHistogram GroupTracker<K>::HistogramOfP(Seq as_of, double threshold,
+                                         uint64_t enough) const {
+  PHistogram out;
+  for (uint32_t i = 0; i < options_.stripes; ++i) {
+    // From another one each time, so that an odd stripe does not always count.
+    Stripe<K>& stripe = stripes_[(i + as_of * 37) % options_.stripes];
     size_t position = 0;
     for (bool done = false; !done;) {
       Hold hold(stripe.lock);
+      if (position == 0) out.keys += stripe.index.size();
+      if (out.counted >= enough && position == 0) break;
       // Goes on where it was if the table grows meanwhile: rows near that
       // place may be counted twice, which no policy can notice.
       WalkCursor cursor{position, stripe.index.growths()};
       done = stripe.WalkEntries(
           &cursor, options_.walk_step, [&](Entry* entry) {
-            // A cut may have come since `current` was read.
-            const Seq idle =
-                current - std::min<Seq>(current, entry->last_update);
-            const int bucket =
-                PHistogram::BucketOf(decay_.Idle(entry->p, idle));
-            ++out->all[bucket];
-            out->unsaved[bucket] += entry->Unsaved(stripe.base);
+            const Seq idle = as_of - std::min<Seq>(as_of, entry->last_update);
+            const float p =
+                decay_.ToProbability(decay_.Idle(entry->estimate, idle));
+            const int bucket = PHistogram::BucketOf(p);
+            ++out.counted;
+            out.all.Add(bucket, p);
+            if (entry->Unsaved(stripe.base)) {
+              out.unsaved.Add(bucket, p);
+              out.hot += p > threshold;
+            }
             return Visit::kKeep;
           });
       position = cursor.position;
     }
   }
+  return out;
 }
 
 // The class is instantiated in group_tracker.cc, without these members.
@@ -206,7 +217,8 @@ void GroupTracker<K>::HistogramOfP(PHistogram* out) const {
       Seq, size_t, IndexCursor*, std::vector<K>*,        \
       std::vector<float>*) const;                       \
   template TrackerStats GroupTracker<K>::Stats() const; \
-  template void GroupTracker<K>::HistogramOfP(PHistogram*) const
+  template PHistogram GroupTracker<K>::HistogramOfP(    \
+      Seq, double, uint64_t) const
 
 ADAPTCP_INSTANTIATE(int64_t);
 ADAPTCP_INSTANTIATE(int32_t);

@@ -45,6 +45,7 @@ History RandomHistory(std::mt19937_64* random) {
   history.options.min_listed = pick(2) ? 64 : pick(3);
   history.options.min_remembered = 1;
   history.options.walk_step = 1 + pick(4);
+  if (pick(3) == 0) history.options.estimator = Estimator::kAccesses;
   const unsigned keys = 5 + pick(4);
   const unsigned length = 20 + pick(41);
   const std::vector<std::pair<unsigned, Step::Kind>> odds = {

@@ -1,4 +1,4 @@
-// How the update indicators of a tracker's rows are distributed.
+// How the update probabilities of a tracker's rows are distributed.
 
 #ifndef ADAPTCP_OPS_TRACKER_P_HISTOGRAM_H_
 #define ADAPTCP_OPS_TRACKER_P_HISTOGRAM_H_
@@ -11,12 +11,30 @@
 namespace adaptcp {
 
 // Four buckets per factor of two from 2^-20 (1e-6) to 1, the last including 1;
-// bucket 0 takes everything below.
+// bucket 0 takes everything below. What is counted is a sample.
 struct PHistogram {
   static constexpr int kBuckets = 81;
 
-  std::array<uint64_t, kBuckets> all{};      // tracked rows
-  std::array<uint64_t, kBuckets> unsaved{};  // those the next cut would save
+  struct Counts {
+    std::array<uint64_t, kBuckets> rows{};
+    std::array<double, kBuckets> sum_of_p{};  // of these rows
+
+    void Add(int bucket, float p) {
+      ++rows[bucket];
+      sum_of_p[bucket] += p;
+    }
+  };
+
+  Counts all;              // tracked rows
+  Counts unsaved;          // those the next cut would save
+  uint64_t hot = 0;        // unsaved rows above the threshold asked for
+  uint64_t counted = 0;    // rows of the sample
+  uint64_t keys = 0;       // rows that there are
+
+  // How many rows one of the sample stands for.
+  double scale() const {
+    return counted == 0 ? 1 : static_cast<double>(keys) / counted;
+  }
 
   static int BucketOf(float p) {
     if (!(p >= 0x1p-20f)) return 0;

@@ -38,8 +38,9 @@ constexpr double kThresholds[] = {-1, 0.12, 0.3,
 
 class Job {
  public:
-  explicit Job(uint64_t seed) : random_(seed) {
+  explicit Job(uint64_t seed, Estimator estimator) : random_(seed) {
     TrackerOptions options;
+    options.estimator = estimator;
     options.stripes = 4;     // so that threads meet
     options.min_listed = 4;  // lists and walks
     options.min_remembered = 1;
@@ -166,6 +167,10 @@ class Job {
     std::vector<uint32_t> need;
     while (!stop_) {
       const std::vector<Key> keys = SomeKeys(&random, 4);
+      {
+        GateScope inside(&gate_);
+        tracker_->RecordAccesses(keys.data(), keys.size());
+      }
       GateScope scope(&lookups_);  // not the gate of the cuts
       const Seq n =
           tracker_->CollectUncaptured(keys.data(), keys.size(), &need);
@@ -284,6 +289,8 @@ class Job {
       const Status status = tracker_->Cut({n, kind, threshold});
       EXPECT_TRUE(status.ok()) << status.ToString();
     }).ok());
+    const PHistogram histogram = tracker_->HistogramOfP(n + 1, 0.12, 100);
+    EXPECT_GE(histogram.counted, std::min<uint64_t>(100, histogram.keys));
     if (random_() % 4 == 0 && chain_.base_start != 0) scan_due_ = n;
     if (random_() % 16 == 0) clear_due_ = true;
     const bool early_failure = dice < 15;
@@ -365,7 +372,7 @@ class Job {
 };
 
 TEST(TrackerRaceTest, EveryCheckpointEqualsTheCopyTakenAtItsCut) {
-  Job few(1), many(2);
+  Job few(1, Estimator::kUpdates), many(2, Estimator::kAccesses);
   few.Run(2, kCuts);
   many.Run(4, kCuts);
   EXPECT_GT(few.scans_used() + many.scans_used(), 0);

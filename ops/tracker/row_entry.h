@@ -37,7 +37,7 @@ struct RowEntry {
   Seq last_update = 0;  // interval of the last write
   Seq last_saved = 0;   // last committed checkpoint that saved it cold
   uint32_t mark = 0;    // MakeMark(checkpoint, class) of the last capture
-  float p = 0;          // decayed indicator "updated", as of last_update
+  float estimate = 0;   // as of last_update; what of, says Decay
 
   // The invariant: `base` is the start of the newest committed base.
   bool Unsaved(Seq base) const {

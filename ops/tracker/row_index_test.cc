@@ -50,11 +50,11 @@ TYPED_TEST(RowIndexTest, AgreesWithAMapUnderRandomOperations) {
           ASSERT_EQ(made->last_update, 0u);
           ASSERT_EQ(made->last_saved, 0u);
           ASSERT_EQ(made->mark, 0u);
-          ASSERT_EQ(made->p, 0);
+          ASSERT_EQ(made->estimate, 0);
         }
         made->last_update = map[key] = i + 1;
         made->last_saved = made->mark = 9;
-        made->p = 9;
+        made->estimate = 9;
       } else if (entry != nullptr) {
         index.Erase(entry);
         map.erase(key);

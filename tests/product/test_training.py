@@ -87,7 +87,10 @@ def test_callbacks_that_cannot_be_in_one_fit(tmp_path):
     with pytest.raises(ValueError, match="Received: twice.*/a"):
         model.fit(data(2), verbose=0, callbacks=[a, same])
     other = saving(tmp_path / "b", 2, tfadaptcp.policies.Adaptive(decay=0.5))
-    with pytest.raises(ValueError, match=r"decay by 0\.5 and 0\.9.*the same decay"):
+    with pytest.raises(ValueError, match=r"decay by 0\.5 and .*decay by 0\.9.*the same decay"):
+        model.fit(data(2), verbose=0, callbacks=[a, other])
+    other = saving(tmp_path / "b", 2, tfadaptcp.policies.Adaptive(estimator="accesses"))
+    with pytest.raises(ValueError, match="by accesses, .*and updates, .*the same estimator"):
         model.fit(data(2), verbose=0, callbacks=[a, other])
     # What was in a fit that failed is in the way of none.
     model.fit(data(2), verbose=0, callbacks=[same])

@@ -9,6 +9,9 @@ from tfadaptcp.policies.base import PolicyStats
 # Where a manifest keeps what the objects of a head no longer show: the differentials of older heads are not among them.
 _KEY = "chain"
 _MIXED = "mixed_shards"
+# And what was measured on the way.
+MEASURED = "measured"
+_MEASURED = ("seconds_per_interval", "write_bytes_per_second", "read_bytes_per_second", "bytes_per_row")
 _KEPT = ("checkpoints_since_base", "last_period", "bytes_written_since_base", "bytes_last_checkpoint",
          "bytes_restore_since_base")
 
@@ -48,7 +51,13 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
                        bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
+                       **{name: value for name, value in measured(head).items() if name in _MEASURED},
                        **{name: value for name, value in head.stats.get(_KEY, {}).items() if name in _KEPT})
+
+
+def measured(head: Optional[Manifest]) -> Dict[str, Any]:
+    """What the lineage of a head has measured, as `measurements.smoothed` returns it; empty if there is no head."""
+    return {} if head is None else head.stats.get(MEASURED, {})
 
 
 def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int,

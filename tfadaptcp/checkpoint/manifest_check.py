@@ -5,6 +5,7 @@ A manifest is untrusted: it may have been damaged, cut off, edited, or written b
 
 import dataclasses
 import json
+import math
 import re
 from typing import Any, Dict, List, Tuple
 
@@ -177,6 +178,13 @@ def _check_values(m: Manifest) -> None:
     _require(isinstance(entry, dict), "stats.chain", entry, "an object")
     _require(all(value is None or type(value) in (bool, int, float) and value >= 0 for value in entry.values()),
              "stats.chain", entry, "numbers, none negative")
+    measured = m.stats.get("measured", {})
+    _require(isinstance(measured, dict), "stats.measured", measured, "an object")
+    sizes = measured.get("bytes_per_row", {})
+    _require(isinstance(sizes, dict), "stats.measured.bytes_per_row", sizes, "an object")
+    for value in [*sizes.values(), *(value for name, value in measured.items() if name != "bytes_per_row")]:
+        _require(type(value) in (int, float) and 0 <= value < math.inf, "stats.measured", measured,
+                 "finite numbers, none negative")
 
 
 def _without_zeros(rows: Dict[str, Dict[str, int]]) -> Dict[str, Dict[str, int]]:

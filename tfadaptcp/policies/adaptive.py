@@ -3,9 +3,10 @@
 import dataclasses
 import functools
 import math
+from typing import Any, Dict, Optional
 
 from tfadaptcp.policies import cost_model
-from tfadaptcp.policies.base import NONE_HOT, PolicyStats
+from tfadaptcp.policies.base import ESTIMATORS, NONE_HOT, PolicyStats
 
 _SOLVERS = ("dynamic", "bisection")
 _RENEWALS = ("period", "marginal")
@@ -17,15 +18,26 @@ _static_threshold = functools.lru_cache(maxsize=64)(cost_model.static_threshold)
 class Adaptive:
     """Hot and cold by the cost model of `cost_model`.
 
-    The hazard per interval is `restore_weight / first_period`. It does not follow the length of the periods that the
-    policy itself chooses: a longer period would then seem to make restores rarer, and periods run away.
+    What restores matter is a hazard per interval, given in one of two ways: `restore_weight / first_period`, or what
+    follows from `mtbf_seconds`. It does not follow the length of the periods that the policy itself chooses: a longer
+    period would then seem to make restores rarer, and periods run away.
 
     Args:
         restore_weight: what restores matter, as expected restores per period of `first_period` checkpoints, times the
-            cost of a row read by a restore over that of a row written. 0: nothing is ever hot.
+            cost of a row read by a restore over that of a row written. 0: nothing is ever hot. None: 1, unless
+            `mtbf_seconds` is given.
         first_period: checkpoints per base; with `renewal="marginal"`, only the length assumed for the first period.
         max_restore_factor: a base is due when a restore reads more than this many times the bytes of the base.
-        decay: of the update indicators, per interval: the nearer to 1, the longer the memory.
+        mtbf_seconds: mean time between failures of the whole job, instead of `restore_weight`. The hazard is then the
+            mean time between checkpoints over this, times `restore_cost_ratio`; that time is measured, and until it is
+            known the hazard is that of the default weight.
+        restore_cost_ratio: with `mtbf_seconds`: cost of a byte read by a restore, for which the whole job stands still, over
+            that of a byte written, which training hides. None: as the speeds of writing and reading that were measured
+            are to one another, or 1 while one is unknown.
+        decay: of the estimates of p, per interval: the nearer to 1, the longer the memory.
+        estimator: "updates": p is the share of the intervals in which the row was updated. "accesses": p follows from how
+            often it was looked up in an interval (f), as 1 - exp(-f); lookups are counted then, those of an evaluation
+            too, and need a decay above 0.
         solver: "dynamic" decides at each checkpoint with the intervals left until the next base; "bisection" uses
             the published threshold, the same for the whole period.
         renewal: "period" makes a base every `first_period` checkpoints; "marginal" when the cost of the last
@@ -36,41 +48,64 @@ class Adaptive:
         ValueError: a value is out of range.
     """
 
-    restore_weight: float = 1.0
+    restore_weight: Optional[float] = None
     first_period: int = 43
     max_restore_factor: float = 2.0
     decay: float = 0.9
     solver: str = "dynamic"
     renewal: str = "period"
+    estimator: str = "updates"
+    mtbf_seconds: Optional[float] = None
+    restore_cost_ratio: Optional[float] = None
     name = "adaptive"
+    predicts = True
 
     def __post_init__(self):
         def require(field, holds, expected):
             if not holds:
                 raise ValueError(f"{field}: Received: {getattr(self, field)!r}. Expected: {expected}")
 
-        for field in ("restore_weight", "max_restore_factor", "decay"):
+        for field in ("max_restore_factor", "decay"):
             require(field, _is_number(getattr(self, field)), "a finite number")
-        require("restore_weight", self.restore_weight >= 0, "at least 0")
+        for field in ("restore_weight", "mtbf_seconds", "restore_cost_ratio"):
+            require(field, getattr(self, field) is None or _is_number(getattr(self, field)), "None or a finite number")
+        require("restore_weight", self.restore_weight is None or self.restore_weight >= 0, "at least 0")
+        require("mtbf_seconds", self.mtbf_seconds is None or self.mtbf_seconds > 0, "above 0")
+        require("mtbf_seconds", self.mtbf_seconds is None or self.restore_weight is None,
+                f"None beside restore_weight, which is {self.restore_weight!r}: one of them says what restores matter")
+        require("restore_cost_ratio", self.restore_cost_ratio is None or self.restore_cost_ratio >= 0, "at least 0")
+        require("restore_cost_ratio", self.restore_cost_ratio is None or self.mtbf_seconds is not None,
+                "None without mtbf_seconds")
         require("first_period", type(self.first_period) is int and self.first_period >= 1, "an integer of at least 1")
         require("max_restore_factor", self.max_restore_factor >= 1, "at least 1, which is the base alone")
         require("decay", 0 <= self.decay < 1, "at least 0, below 1")
+        require("estimator", self.estimator in ESTIMATORS, f"one of {ESTIMATORS}")
+        require("decay", self.decay > 0 or self.estimator != "accesses", "above 0 with estimator='accesses'")
         require("solver", self.solver in _SOLVERS, f"one of {_SOLVERS}")
         require("renewal", self.renewal in _RENEWALS, f"one of {_RENEWALS}")
 
-    @property
-    def hazard(self) -> float:
+    def hazard(self, stats: PolicyStats) -> float:
         """h: the weight of restores, per interval."""
-        return self.restore_weight / self.first_period
+        if self.mtbf_seconds is None or stats.seconds_per_interval is None:
+            return (1.0 if self.restore_weight is None else self.restore_weight) / self.first_period
+        ratio = self.restore_cost_ratio
+        if ratio is None:
+            write, read = stats.write_bytes_per_second, stats.read_bytes_per_second
+            ratio = write / read if write and read else 1.0
+        return stats.seconds_per_interval / self.mtbf_seconds * ratio
 
     def hot_threshold(self, stats: PolicyStats) -> float:
         if not stats.has_base:
             return NONE_HOT
-        period = self._period(stats)
+        period, hazard = self._period(stats), self.hazard(stats)
         if self.solver == "bisection":
-            return _static_threshold(period, self.hazard * period)
+            return _static_threshold(period, hazard * period)
         # The checkpoint about to be made is number checkpoints_since_base + 1 of `period`.
-        return cost_model.dynamic_threshold(period - stats.checkpoints_since_base, self.hazard)
+        return cost_model.dynamic_threshold(period - stats.checkpoints_since_base, hazard)
+
+    def describe(self, stats: PolicyStats) -> Dict[str, Any]:
+        """How `hot_threshold(stats)` comes about, for the manifest."""
+        return {"solver": self.solver, "hazard": self.hazard(stats), "period": self._period(stats)}
 
     def base_due(self, stats: PolicyStats) -> bool:
         if not stats.has_base or stats.checkpoints_since_base < 1:
@@ -79,9 +114,9 @@ class Adaptive:
             return True
         if self.renewal == "period":
             return stats.checkpoints_since_base >= self.first_period
-        marginal = stats.bytes_last_checkpoint + self.hazard * stats.bytes_restore
-        total = (stats.bytes_in_base + stats.bytes_written_since_base
-                 + self.hazard * stats.bytes_restore_since_base)
+        hazard = self.hazard(stats)
+        marginal = stats.bytes_last_checkpoint + hazard * stats.bytes_restore
+        total = stats.bytes_in_base + stats.bytes_written_since_base + hazard * stats.bytes_restore_since_base
         return marginal * stats.checkpoints_since_base > total
 
     def _period(self, stats: PolicyStats) -> int:

@@ -1,11 +1,66 @@
 """What a policy is: two questions, answered from statistics, never from rows."""
 
 import dataclasses
+import functools
 import math
-from typing import Dict, Optional, Protocol, Tuple, runtime_checkable
+from typing import Any, Dict, Optional, Protocol, Sequence, Tuple, runtime_checkable
 
 ALL_HOT = -1.0
 NONE_HOT = math.inf
+ESTIMATORS = ("updates", "accesses")
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimation:
+    """How trackers estimate the update probability of a row.
+
+    Attributes:
+        decay: what is left of an estimate after an interval.
+        estimator: "updates": p is the mean of the indicator "updated in the interval". "accesses": f is the mean of how
+            often the row was looked up in an interval, and p = 1 - exp(-f).
+    """
+    decay: float = 0.9
+    estimator: str = "updates"
+
+    @staticmethod
+    def of(source: Any) -> "Estimation":
+        """That of a policy, or of a manifest's record of one; the defaults where it says nothing.
+
+        A manifest may have been written by a later version: an estimator that is unknown counts as none given.
+        """
+        ask = source.get if isinstance(source, dict) else functools.partial(getattr, source)
+        estimator = ask("estimator", ESTIMATORS[0])
+        return Estimation(ask("decay", 0.9), estimator if estimator in ESTIMATORS else ESTIMATORS[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """How the update probabilities p of a group's rows are distributed. Estimated from a sample if there are many rows.
+
+    Attributes:
+        lower: the smallest p of each bucket, rising; the last bucket ends with 1.
+        rows: live rows by bucket.
+        mean_p: their mean p, by bucket; where there are none, the middle of the bucket.
+        unsaved_rows: those of them that the next checkpoint has to save.
+        unsaved_mean_p: their mean p.
+    """
+    lower: Tuple[float, ...]
+    rows: Tuple[float, ...]
+    mean_p: Tuple[float, ...]
+    unsaved_rows: Tuple[float, ...]
+    unsaved_mean_p: Tuple[float, ...]
+
+    @staticmethod
+    def of_sums(lower: Sequence[float], rows: Sequence[float], sums: Sequence[float], unsaved_rows: Sequence[float],
+                unsaved_sums: Sequence[float]) -> "Histogram":
+        """From the sums of p by bucket."""
+        upper = [*lower[1:], 1.0]
+
+        def means(counts, totals):
+            return tuple(total / count if count else (low + high) / 2
+                         for count, total, low, high in zip(counts, totals, lower, upper))
+        return Histogram(tuple(lower), tuple(rows), means(rows, sums), tuple(unsaved_rows),
+                         means(unsaved_rows, unsaved_sums))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,23 +94,27 @@ class PolicyStats:
         last_period: checkpoints that the previous base served, None while there was none.
         rows_total: live rows.
         rows_unsaved: rows that the next checkpoint has to save.
-        bytes_per_row: mean over the unsaved rows, slots included.
+        bytes_per_row: {group: bytes of a row in files, slots included}, as measured; groups that were never written are
+            absent.
         rows_in_base, bytes_in_base: of the base.
         bytes_written_since_base: increments and differentials since the base.
         bytes_last_checkpoint: written by the newest of them, 0 if there is none.
         bytes_differential: the part of it that is its differential.
         bytes_restore: what a restore of the newest head reads, base included.
         bytes_restore_since_base: the sum of `bytes_restore` over the checkpoints since the base.
-        p_histogram: {group: counts}: unsaved rows by update indicator p, in equal bins from 0 to 1.
+        p_histogram: {group: Histogram} at the cut that is about to be made. Only for policies with `wants_histogram`,
+            empty for others, as for those `rows_unsaved` is 0.
         restores: restores of this lineage so far.
-        seconds_per_interval: mean time between checkpoints, None if unknown.
+        seconds_per_interval: mean time between cuts, None if unknown.
+        write_bytes_per_second, read_bytes_per_second: of checkpoints, and of the last restore, over all parameter servers;
+            None if unknown, as while all were small.
     """
     has_base: bool = False
     checkpoints_since_base: int = 0
     last_period: Optional[int] = None
     rows_total: int = 0
     rows_unsaved: int = 0
-    bytes_per_row: float = 0.0
+    bytes_per_row: Dict[str, float] = dataclasses.field(default_factory=dict)
     rows_in_base: int = 0
     bytes_in_base: int = 0
     bytes_written_since_base: int = 0
@@ -63,9 +122,11 @@ class PolicyStats:
     bytes_differential: int = 0
     bytes_restore: int = 0
     bytes_restore_since_base: int = 0
-    p_histogram: Dict[str, Tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    p_histogram: Dict[str, Histogram] = dataclasses.field(default_factory=dict)
     restores: int = 0
     seconds_per_interval: Optional[float] = None
+    write_bytes_per_second: Optional[float] = None
+    read_bytes_per_second: Optional[float] = None
 
 
 @runtime_checkable
@@ -79,6 +140,11 @@ class Policy(Protocol):
         name: as `policies.get` takes it, and as the manifest records it.
         snapshot_bases: optional; True: a new base is a cut of its own, as the first one is. Otherwise it is read beside
             training and checkpoints, and serves the first checkpoint cut after that has ended.
+        decay, estimator: optional; what the trackers estimate, see `Estimation`.
+        wants_histogram: optional; True: `PolicyStats.p_histogram` is filled, which costs milliseconds before each cut.
+        predicts: optional; True: what a checkpoint will write is estimated at its cut, and recorded beside what it wrote.
+        describe: optional; a method: describe(stats) returns how `hot_threshold(stats)` came about, plain JSON values for
+            the manifest. A "hazard" among them weighs the bytes of a restore against those written.
     """
 
     name: str

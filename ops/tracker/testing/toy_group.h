@@ -98,6 +98,7 @@ class ToyGroup {
   Reading BeginLookup(Key key) {
     Reading reading;
     std::vector<uint32_t> need;
+    tracker.RecordAccesses(&key, 1);
     reading.n = tracker.CollectUncaptured(&key, 1, &need);
     for (uint32_t i : need) {
       reading.keys.push_back((&key)[i]);

@@ -1,0 +1,72 @@
+"""What a policy is told before a cut, what it decides, what that is expected to cost, and what it has cost."""
+
+import dataclasses
+from typing import Any, Callable, Dict, Iterable, Optional
+
+from tfadaptcp.checkpoint.manifest import ObjectRef
+from tfadaptcp.policies.base import Histogram, Policy, PolicyStats
+
+# p is at most 1: above this nothing is hot. JSON has no infinity.
+_NONE_HOT = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What a policy says of one checkpoint.
+
+    Attributes:
+        threshold: a row is hot if its p is above; at most 2.
+        stats: what the policy was told.
+        record: how it came to that, for the manifest: plain JSON values.
+    """
+    threshold: float
+    stats: PolicyStats
+    record: Dict[str, Any]
+
+    def costs(self, hot_rows: float, cold_rows: float, written: Optional[float], restore: float) -> Dict[str, float]:
+        """What a checkpoint costs that writes so many rows, in so many bytes if that is known, and of which a restore
+        reads so many: "cost" weighs both as the policy does, in bytes written."""
+        found = {"hot_rows": hot_rows, "cold_rows": cold_rows}
+        if written is not None:
+            found.update(bytes_written=written, bytes_restore=restore)
+            if "hazard" in self.record:
+                found["cost"] = written + self.record["hazard"] * restore
+        return found
+
+
+def decide(policy: Policy, stats: PolicyStats, histograms: Callable[[], Dict[str, Histogram]]) -> Decision:
+    """Asks a policy for the threshold of the next checkpoint.
+
+    Args:
+        histograms: returns `PolicyStats.p_histogram`, if the policy wants it.
+    """
+    if stats.has_base and getattr(policy, "wants_histogram", False):
+        found = histograms()
+        unsaved = sum(sum(histogram.unsaved_rows) for histogram in found.values())
+        stats = dataclasses.replace(stats, p_histogram=found, rows_unsaved=round(unsaved))
+    threshold = min(policy.hot_threshold(stats), _NONE_HOT)
+    describe = getattr(policy, "describe", None)
+    return Decision(threshold, stats, {} if describe is None else dict(describe(stats)))
+
+
+def predicted(decision: Decision, replies: Dict[int, Dict[str, Any]], kept: Iterable[ObjectRef]) -> Dict[str, float]:
+    """What a checkpoint will cost, by the rows that the hosts have counted just before its cut.
+
+    Removed rows count as if they were there, though all of them are cold, and not in a base.
+
+    Args:
+        replies: of the hosts to the cut; without a count, nothing is predicted.
+        kept: the objects that a restore reads beside those that the checkpoint will write.
+    """
+    counts: Dict[str, list] = {}
+    for reply in replies.values():
+        for group, rows in reply.get("predicted", {}).items():
+            counts[group] = [a + b for a, b in zip(counts.get(group, (0, 0)), rows)]
+    if not counts:
+        return {}
+    hot, cold = (sum(rows[i] for rows in counts.values()) for i in (0, 1))
+    sizes = decision.stats.bytes_per_row
+    written = None
+    if all(group in sizes for group, rows in counts.items() if any(rows)):
+        written = sum(sum(rows) * sizes.get(group, 0) for group, rows in counts.items())
+    return decision.costs(hot, cold, written, sum(ref.bytes for ref in kept) + (written or 0))
