@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Callable, Dict, Iterable, Optional
 
 from tfadaptcp.checkpoint.manifest import ObjectRef
-from tfadaptcp.policies.base import Histogram, Policy, PolicyStats
+from tfadaptcp.policies.base import PHistogram, Policy, PolicyStats
 
 # p is at most 1: above this nothing is hot. JSON has no infinity.
 _NONE_HOT = 2.0
@@ -34,7 +34,7 @@ class Decision:
         return found
 
 
-def decide(policy: Policy, stats: PolicyStats, histograms: Callable[[], Dict[str, Histogram]]) -> Decision:
+def decide(policy: Policy, stats: PolicyStats, histograms: Callable[[], Dict[str, PHistogram]]) -> Decision:
     """Asks a policy for the threshold of the next checkpoint.
 
     Args:
@@ -42,7 +42,10 @@ def decide(policy: Policy, stats: PolicyStats, histograms: Callable[[], Dict[str
     """
     if stats.has_base and getattr(policy, "wants_histogram", False):
         found = histograms()
-        unsaved = sum(sum(histogram.unsaved_rows) for histogram in found.values())
+        sizes = stats.group_bytes_per_row
+        found = {name: dataclasses.replace(histogram, bytes_per_row=sizes.get(name, stats.bytes_per_row or 1.0))
+                 for name, histogram in found.items()}
+        unsaved = sum(sum(histogram.unsaved) for histogram in found.values())
         stats = dataclasses.replace(stats, p_histogram=found, rows_unsaved=round(unsaved))
     threshold = min(policy.hot_threshold(stats), _NONE_HOT)
     describe = getattr(policy, "describe", None)
@@ -65,7 +68,7 @@ def predicted(decision: Decision, replies: Dict[int, Dict[str, Any]], kept: Iter
     if not counts:
         return {}
     hot, cold = (sum(rows[i] for rows in counts.values()) for i in (0, 1))
-    sizes = decision.stats.bytes_per_row
+    sizes = decision.stats.group_bytes_per_row
     written = None
     if all(group in sizes for group, rows in counts.items() if any(rows)):
         written = sum(sum(rows) * sizes.get(group, 0) for group, rows in counts.items())

@@ -22,7 +22,7 @@ from tfadaptcp.checkpoint import format_types, layout, manifest
 from tfadaptcp.embeddings import dense, discovery, unsupported
 from tfadaptcp.embeddings.parts import Parts
 from tfadaptcp.errors import DeadlineError
-from tfadaptcp.policies.base import Estimation, Histogram
+from tfadaptcp.policies.base import Estimation, PHistogram
 
 _log = logging.getLogger("tfadaptcp")
 LOCAL = "/job:localhost"  # the job of this process, without a cluster
@@ -229,17 +229,19 @@ class Engine:
         """Per host: counts and memory of its groups."""
         return list(self.on_all(lambda host: self.call_named(host, self._ops.adaptcp_stats)).values())
 
-    def histograms(self, sequence: int, timeout_seconds: float = CALL_SECONDS) -> Dict[str, Histogram]:
+    def histograms(self, sequence: int, timeout_seconds: float = CALL_SECONDS) -> Dict[str, PHistogram]:
         """How the update probabilities of the rows of each group would be distributed at a cut `sequence` taken now."""
-        sums: Dict[str, List[np.ndarray]] = {}
+        sums: Dict[str, np.ndarray] = {}
         for reply in self.on_all(lambda host: self.call(host, self._ops.adaptcp_histograms, {"sequence": sequence}),
                                  timeout_seconds).values():
             for group in reply["groups"]:
-                parts = [np.array(group[which][what]) for which in ("all", "unsaved") for what in ("rows", "sum_of_p")]
-                before = sums.get(group["name"], [0] * len(parts))
-                sums[group["name"]] = [a + b for a, b in zip(before, parts)]
-                lower = reply["lower"]
-        return {name: Histogram.of_sums(lower, *(part.tolist() for part in parts)) for name, parts in sums.items()}
+                part = np.array([group[which][what] for which in ("all", "unsaved") for what in ("rows", "sum_of_p")])
+                sums[group["name"]] = sums.get(group["name"], 0) + part
+        found = {}
+        for name, (rows, p, unsaved, unsaved_p) in sums.items():
+            means = (np.minimum(total / np.maximum(count, 1e-9), 1.0) for total, count in ((p, rows), (unsaved_p, unsaved)))
+            found[name] = PHistogram(*(tuple(part.tolist()) for part in (next(means), rows, unsaved, next(means))))
+        return found
 
     def is_attached(self) -> bool:
         """Whether the hosts still know of it: the engine of another model with the same tables takes them over."""

@@ -387,11 +387,7 @@ Json Session::Histograms(const Json& request) const {
                       {"all", counts(found.all)},
                       {"unsaved", counts(found.unsaved)}});
   }
-  std::vector<double> lower;
-  for (int b = 0; b < PHistogram::kBuckets; ++b) {
-    lower.push_back(PHistogram::LowerBound(b));
-  }
-  return {{"groups", groups}, {"lower", lower}};
+  return {{"groups", groups}};
 }
 
 Json Session::Predict(const Json& request) const {

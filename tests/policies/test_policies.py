@@ -84,7 +84,8 @@ def test_incremental_refuses(wrong):
 @pytest.mark.parametrize("field, wrong", [
     ("restore_weight", -1), ("restore_weight", math.nan), ("restore_weight", "1"), ("first_period", 0),
     ("first_period", 2.5), ("max_restore_factor", 0.5), ("max_restore_factor", math.inf), ("decay", 1.0),
-    ("decay", -0.1), ("solver", "newton"), ("renewal", "never")])
+    ("decay", -0.1), ("solver", "newton"), ("renewal", "never"), ("estimator", "lookups"), ("restore_weight", math.inf),
+    ("mtbf_seconds", 0), ("mtbf_seconds", "1h"), ("restore_cost_ratio", -1), ("restore_cost_ratio", 1.0)])
 def test_adaptive_refuses(field, wrong):
     with pytest.raises(ValueError, match=f"{field}: Received: {wrong!r}. Expected"):
         policies.Adaptive(**{field: wrong})
@@ -107,6 +108,37 @@ def test_the_hazard_does_not_follow_the_periods_chosen():
     policy = policies.Adaptive(renewal="marginal", restore_weight=4.3, first_period=43)
     assert policy.hot_threshold(stats(last_period=200)) == pytest.approx(dynamic_threshold(200, 0.1))
     assert policies.Adaptive().hot_threshold(stats(last_period=200)) == pytest.approx(dynamic_threshold(43, 1 / 43))
+
+
+def test_adaptive_refuses_what_does_not_go_together():
+    with pytest.raises(ValueError, match="mtbf_seconds: Received: 60.0. Expected: None beside restore_weight, which is 1.0"):
+        policies.Adaptive(mtbf_seconds=60.0, restore_weight=1.0)
+    with pytest.raises(ValueError, match="decay: Received: 0. Expected: above 0 with estimator='accesses'"):
+        policies.Adaptive(decay=0, estimator="accesses")
+    policies.Adaptive(decay=0)
+
+
+def test_the_hazard_follows_from_the_time_between_failures():
+    policy = policies.Adaptive(mtbf_seconds=36000.0)
+    known = {"seconds_per_interval": 25.0}
+    assert policy.hazard(stats()) == 1 / 43 == policies.Adaptive().hazard(stats(**known)), "nothing known: the default"
+    assert policy.hazard(stats(**known)) == pytest.approx(25 / 36000)
+    known["write_bytes_per_second"] = 8e6
+    assert policy.hazard(stats(**known)) == pytest.approx(25 / 36000)
+    known["read_bytes_per_second"] = 2e6
+    assert policy.hazard(stats(**known)) == pytest.approx(25 / 36000 * 4)
+    given = policies.Adaptive(mtbf_seconds=36000.0, restore_cost_ratio=100)
+    assert given.hazard(stats(**known)) == pytest.approx(25 / 360)
+    assert given.hot_threshold(stats(**known)) == pytest.approx(dynamic_threshold(43, 25 / 360))
+    assert given.describe(stats(**known)) == {"solver": "dynamic", "hazard": given.hazard(stats(**known)), "period": 43}
+    assert policies.Adaptive(mtbf_seconds=1.0, restore_cost_ratio=0).hot_threshold(stats(**known)) == 1.0, "nothing is hot"
+
+
+def test_estimations():
+    assert policies.Estimation.of(policies.Full()) == policies.Estimation(0.9, "updates")
+    assert policies.Estimation.of(policies.Adaptive(decay=0.5, estimator="accesses")) == policies.Estimation(0.5, "accesses")
+    assert policies.Estimation.of({"decay": 0.5, "name": "adaptive"}) == policies.Estimation(0.5, "updates")
+    assert policies.Estimation.of({"estimator": "of a later version"}) == policies.Estimation()
 
 
 def test_adaptive_renews_after_a_period_or_when_a_restore_reads_too_much():

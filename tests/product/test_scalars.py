@@ -43,6 +43,13 @@ def test_scalars_are_the_stats_of_each_checkpoint(tmp_path):
         values = {step: stats[name] for step, stats in seen.items()}
         for step, value in values.items():
             assert found[f"adaptcp/{name}"][step] == tf.constant(float(value)).numpy(), (name, step)
+    for step, stats in seen.items():
+        for name in ("predicted/hot_rows", "predicted/cost", "actual/hot_rows", "actual/cost", "hazard"):
+            value = stats
+            for part in name.split("/"):
+                value = value.get(part) if value is not None else None
+            assert found[f"adaptcp/{name}"].get(step) == (None if value is None else tf.constant(float(value)).numpy())
+    assert found["adaptcp/predicted/cost"].keys() == {6, 9}, "what a row takes is not known before the first"
     # And these are what the checkpoints say of themselves.
     for step, info in heads.items():
         written = sum(values.get(step, 0) for tag, values in found.items() if tag.startswith("adaptcp/bytes/"))

@@ -11,7 +11,7 @@ _KEY = "chain"
 _MIXED = "mixed_shards"
 # And what was measured on the way.
 MEASURED = "measured"
-_MEASURED = ("seconds_per_interval", "write_bytes_per_second", "read_bytes_per_second", "bytes_per_row")
+_MEASURED = ("seconds_per_interval", "write_bytes_per_second", "read_bytes_per_second")
 _KEPT = ("checkpoints_since_base", "last_period", "bytes_written_since_base", "bytes_last_checkpoint",
          "bytes_restore_since_base")
 
@@ -51,6 +51,7 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
                        bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
+                       bytes_per_row=_mean_size(head), group_bytes_per_row=measured(head).get("bytes_per_row", {}),
                        **{name: value for name, value in measured(head).items() if name in _MEASURED},
                        **{name: value for name, value in head.stats.get(_KEY, {}).items() if name in _KEPT})
 
@@ -90,6 +91,14 @@ def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[Obj
 def last_bytes(head: Manifest) -> Tuple[int, int]:
     """Returns the bytes of rows that a head wrote, and the bytes that a restore of it reads."""
     return head.stats.get(_KEY, {}).get("bytes_last_checkpoint", 0), head.bytes
+
+
+def _mean_size(head: Manifest) -> float:
+    """Bytes of a row of any group in files; 0 if there are no rows."""
+    sizes = measured(head).get("bytes_per_row", {})
+    rows = {group.name: sum(head.rows.get(kind, {}).get(group.name, 0) for kind in head.rows) for group in head.groups}
+    total = sum(count for name, count in rows.items() if name in sizes)
+    return sum(sizes[name] * count for name, count in rows.items() if name in sizes) / total if total else 0.0
 
 
 def _rows(head: Manifest, kind: str) -> int:

@@ -3,11 +3,11 @@
 from typing import Callable, Dict, Union
 
 from tfadaptcp.policies.adaptive import Adaptive
-from tfadaptcp.policies.base import ALL_HOT, NONE_HOT, PHistogram, Policy, PolicyStats
+from tfadaptcp.policies.base import ALL_HOT, NONE_HOT, Estimation, PHistogram, Policy, PolicyStats
 from tfadaptcp.policies.simple import Differential, Full, Incremental
 
-__all__ = ["ALL_HOT", "NONE_HOT", "Adaptive", "Differential", "Full", "Incremental", "PHistogram", "Policy", "PolicyStats",
-           "get"]
+__all__ = ["ALL_HOT", "NONE_HOT", "Adaptive", "Differential", "Estimation", "Full", "Incremental", "PHistogram", "Policy",
+           "PolicyStats", "get"]
 
 _BY_NAME: Dict[str, Callable[[], Policy]] = {
     policy.name: policy for policy in (Adaptive, Differential, Full, Incremental)}

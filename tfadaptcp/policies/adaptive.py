@@ -1,7 +1,6 @@
 """AdaptCP's policy: rows updated often go into differentials, the others into increments."""
 
 import dataclasses
-import functools
 import math
 from typing import Any, Dict, Optional
 
@@ -10,8 +9,6 @@ from tfadaptcp.policies.base import ESTIMATORS, NONE_HOT, PolicyStats
 
 _SOLVERS = ("dynamic", "bisection")
 _RENEWALS = ("period", "marginal")
-
-_static_threshold = functools.lru_cache(maxsize=64)(cost_model.static_threshold)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +36,8 @@ class Adaptive:
             often it was looked up in an interval (f), as 1 - exp(-f); lookups are counted then, those of an evaluation
             too, and need a decay above 0.
         solver: "dynamic" decides at each checkpoint with the intervals left until the next base; "bisection" uses
-            the published threshold, the same for the whole period.
+            the published threshold: that of the least cost for the rows as they are distributed, were all of them hot or
+            cold for a whole period.
         renewal: "period" makes a base every `first_period` checkpoints; "marginal" when the cost of the last
             checkpoint (bytes written, and the hazard times bytes that a restore reads) exceeds the average cost per
             checkpoint since the base, the base's own bytes included. `max_restore_factor` bounds both.
@@ -84,6 +82,11 @@ class Adaptive:
         require("solver", self.solver in _SOLVERS, f"one of {_SOLVERS}")
         require("renewal", self.renewal in _RENEWALS, f"one of {_RENEWALS}")
 
+    @property
+    def wants_histogram(self) -> bool:
+        """Whether it decides by the distribution of p."""
+        return self.solver == "bisection"
+
     def hazard(self, stats: PolicyStats) -> float:
         """h: the weight of restores, per interval."""
         if self.mtbf_seconds is None or stats.seconds_per_interval is None:
@@ -99,7 +102,7 @@ class Adaptive:
             return NONE_HOT
         period, hazard = self._period(stats), self.hazard(stats)
         if self.solver == "bisection":
-            return _static_threshold(period, hazard * period)
+            return cost_model.best_threshold(stats.p_histogram.values(), period, hazard * period)
         # The checkpoint about to be made is number checkpoints_since_base + 1 of `period`.
         return cost_model.dynamic_threshold(period - stats.checkpoints_since_base, hazard)
 

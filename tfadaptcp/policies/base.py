@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from typing import Any, Dict, Optional, Protocol, Sequence, Tuple, runtime_checkable
+from typing import Any, Dict, Optional, Protocol, Tuple, runtime_checkable
 
 ALL_HOT = -1.0
 NONE_HOT = math.inf
@@ -31,36 +31,6 @@ class Estimation:
         ask = source.get if isinstance(source, dict) else functools.partial(getattr, source)
         estimator = ask("estimator", ESTIMATORS[0])
         return Estimation(ask("decay", 0.9), estimator if estimator in ESTIMATORS else ESTIMATORS[0])
-
-
-@dataclasses.dataclass(frozen=True)
-class Histogram:
-    """How the update probabilities p of a group's rows are distributed. Estimated from a sample if there are many rows.
-
-    Attributes:
-        lower: the smallest p of each bucket, rising; the last bucket ends with 1.
-        rows: live rows by bucket.
-        mean_p: their mean p, by bucket; where there are none, the middle of the bucket.
-        unsaved_rows: those of them that the next checkpoint has to save.
-        unsaved_mean_p: their mean p.
-    """
-    lower: Tuple[float, ...]
-    rows: Tuple[float, ...]
-    mean_p: Tuple[float, ...]
-    unsaved_rows: Tuple[float, ...]
-    unsaved_mean_p: Tuple[float, ...]
-
-    @staticmethod
-    def of_sums(lower: Sequence[float], rows: Sequence[float], sums: Sequence[float], unsaved_rows: Sequence[float],
-                unsaved_sums: Sequence[float]) -> "Histogram":
-        """From the sums of p by bucket."""
-        upper = [*lower[1:], 1.0]
-
-        def means(counts, totals):
-            return tuple(total / count if count else (low + high) / 2
-                         for count, total, low, high in zip(counts, totals, lower, upper))
-        return Histogram(tuple(lower), tuple(rows), means(rows, sums), tuple(unsaved_rows),
-                         means(unsaved_rows, unsaved_sums))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,15 +64,15 @@ class PolicyStats:
         last_period: checkpoints that the previous base served, None while there was none.
         rows_total: live rows.
         rows_unsaved: rows that the next checkpoint has to save.
-        bytes_per_row: {group: bytes of a row in files, slots included}, as measured; groups that were never written are
-            absent.
+        bytes_per_row: of a row in files, slots included, as measured; the mean over all rows.
+        group_bytes_per_row: {group: the same}; groups that were never written are absent.
         rows_in_base, bytes_in_base: of the base.
         bytes_written_since_base: increments and differentials since the base.
         bytes_last_checkpoint: written by the newest of them, 0 if there is none.
         bytes_differential: the part of it that is its differential.
         bytes_restore: what a restore of the newest head reads, base included.
         bytes_restore_since_base: the sum of `bytes_restore` over the checkpoints since the base.
-        p_histogram: {group: Histogram} at the cut that is about to be made. Only for policies with `wants_histogram`,
+        p_histogram: {group: PHistogram} at the cut that is about to be made. Only for policies with `wants_histogram`,
             empty for others, as for those `rows_unsaved` is 0.
         restores: restores of this lineage so far.
         seconds_per_interval: mean time between cuts, None if unknown.
@@ -114,7 +84,8 @@ class PolicyStats:
     last_period: Optional[int] = None
     rows_total: int = 0
     rows_unsaved: int = 0
-    bytes_per_row: Dict[str, float] = dataclasses.field(default_factory=dict)
+    bytes_per_row: float = 0.0
+    group_bytes_per_row: Dict[str, float] = dataclasses.field(default_factory=dict)
     rows_in_base: int = 0
     bytes_in_base: int = 0
     bytes_written_since_base: int = 0
@@ -122,8 +93,9 @@ class PolicyStats:
     bytes_differential: int = 0
     bytes_restore: int = 0
     bytes_restore_since_base: int = 0
-    p_histogram: Dict[str, Histogram] = dataclasses.field(default_factory=dict)
+    p_histogram: Dict[str, PHistogram] = dataclasses.field(default_factory=dict)
     restores: int = 0
+    seconds_per_interval: Optional[float] = None
     seconds_per_interval: Optional[float] = None
     write_bytes_per_second: Optional[float] = None
     read_bytes_per_second: Optional[float] = None
