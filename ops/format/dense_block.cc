@@ -237,7 +237,7 @@ Status DenseBlockView::Parse(std::string_view record, DenseBlockView* view) {
     return Status::Unimplemented(where + "unknown dtype. Received: " +
                                  std::to_string(static_cast<int>(slice.dtype)));
   }
-  const Status codec = CheckCodec(wire::Get<uint8_t>(head.data() + 3));
+  const Status codec = CheckCodec(wire::Get<uint8_t>(head.data() + 3), false);
   if (!codec.ok()) return Status(codec.code(), where + codec.message());
   slice.shape = GetDims(dims.data(), rank);
   slice.offset = GetDims(dims.data() + rank * sizeof(uint64_t), rank);

@@ -87,12 +87,23 @@ bool IsKeyDType(DType dtype) {
 
 bool IsKnownDType(DType dtype) { return Find(dtype) != nullptr; }
 
-Status CheckCodec(uint8_t codec) {
+bool IsFloatDType(DType dtype) {
+  return dtype == DType::kHalf || dtype == DType::kBfloat16 ||
+         dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
+
+Status CheckCodec(uint8_t codec, bool may_lose) {
   if (codec == static_cast<uint8_t>(Codec::kRaw)) return Status::Ok();
-  return Status::Unimplemented("unknown codec. Received: " +
-                               std::to_string(codec) +
-                               ". Expected: 0 (raw); was this file written by "
-                               "a later version?");
+  if (codec > static_cast<uint8_t>(Codec::kBfloat16)) {
+    return Status::Unimplemented(
+        "unknown codec. Received: " + std::to_string(codec) +
+        ". Expected: 0 (raw), 1 (affine), 2 (codebook) or 3 (bfloat16); was "
+        "this file written by a later version?");
+  }
+  if (may_lose) return Status::Ok();
+  return Status::DataLoss("a codec for values of floating point alone. "
+                          "Received: " +
+                          std::to_string(codec) + ". Expected: 0 (raw)");
 }
 
 }  // namespace adaptcp

@@ -45,6 +45,10 @@ enum class DType : uint8_t {
 // How the bytes of a column or a dense block are encoded.
 enum class Codec : uint8_t {
   kRaw = 0,
+  // Of columns of values of floating point alone; see quantized_column.h.
+  kAffine = 1,
+  kCodebook = 2,
+  kBfloat16 = 3,
 };
 
 // The first byte of every record.
@@ -86,8 +90,11 @@ size_t DTypeSize(DType dtype);
 bool IsKeyDType(DType dtype);
 bool IsKnownDType(DType dtype);
 
-// Unimplemented, naming the codec, unless it is one of the above.
-Status CheckCodec(uint8_t codec);
+bool IsFloatDType(DType dtype);  // kHalf, kBfloat16, kFloat32, kFloat64
+
+// Unimplemented, naming the codec, unless it is one of the above. DataLoss if it
+// isn't kRaw, the only one there is unless `may_lose`.
+Status CheckCodec(uint8_t codec, bool may_lose);
 
 }  // namespace adaptcp
 

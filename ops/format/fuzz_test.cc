@@ -263,8 +263,13 @@ uint64_t Touch(const RowBlockView& rows, const GroupSpec& group) {
     size_t present = 0;
     for (size_t i = 0; i < rows.rows(); ++i) present += rows.present(t, i);
     EXPECT_EQ(present, rows.present_rows(t));
-    sum += group.tables[t].dtype == DType::kString ? Touch(rows.string_values(t))
-                                                   : Touch(rows.values(t));
+    if (group.tables[t].dtype == DType::kString) {
+      sum += Touch(rows.string_values(t));
+      continue;
+    }
+    std::string values(rows.value_bytes(t), '\0');
+    rows.ReadValues(t, values.data());
+    sum += Touch(values);
   }
   return sum;
 }

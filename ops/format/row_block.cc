@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "ops/format/crc32c.h"
 #include "ops/format/wire.h"
@@ -55,25 +56,50 @@ size_t ColumnSize(size_t bytes) {
   return wire::kColumnHeader + bytes + wire::Padding(bytes);
 }
 
+// What is in front of a column's bytes.
+void PutColumnHeader(ColumnType type, Codec codec, uint16_t table,
+                     uint32_t entries, uint64_t bytes, std::string* out) {
+  wire::Put(static_cast<uint8_t>(type), out);
+  wire::Put(static_cast<uint8_t>(codec), out);
+  wire::Put(table, out);
+  wire::Put(entries, out);
+  wire::Put(bytes, out);
+}
+
 // One column; its bytes are `first` followed by `second`.
 void PutColumn(ColumnType type, uint16_t table, uint32_t entries,
                const std::string& first, const std::string& second,
                std::string* out) {
   const uint64_t bytes = first.size() + second.size();
-  wire::Put(static_cast<uint8_t>(type), out);
-  wire::Put(static_cast<uint8_t>(Codec::kRaw), out);
-  wire::Put(table, out);
-  wire::Put(entries, out);
-  wire::Put(bytes, out);
+  PutColumnHeader(type, Codec::kRaw, table, entries, bytes, out);
   out->append(first);
   out->append(second);
   out->append(wire::Padding(bytes), '\0');
 }
 
+void PutQuantizedColumn(Codec codec, const Quantization& quantization,
+                        uint16_t table, const TableSpec& spec, uint32_t entries,
+                        const std::string& values, std::string* out) {
+  const size_t header = out->size();
+  PutColumnHeader(ColumnType::kValues, codec, table, entries, 0, out);
+  const size_t start = out->size();
+  QuantizeColumn(quantization, spec.dtype, spec.dim, values.data(), entries,
+                 out);
+  const uint64_t bytes = out->size() - start;
+  std::memcpy(&(*out)[header + 8], &bytes, sizeof(bytes));
+  out->append(wire::Padding(bytes), '\0');
+}
+
 }  // namespace
 
-RowBlockBuilder::RowBlockBuilder(const GroupSpec& group, uint32_t group_index)
-    : group_(group), group_index_(group_index), tables_(group.tables.size()) {}
+RowBlockBuilder::RowBlockBuilder(const GroupSpec& group, uint32_t group_index,
+                                 std::vector<Quantization> quantization)
+    : group_(group),
+      group_index_(group_index),
+      quantization_(quantization.empty()
+                        ? std::vector<Quantization>(group.tables.size())
+                        : std::move(quantization)),
+      tables_(group.tables.size()) {}
 
 Status RowBlockBuilder::CheckBatch(const RowBatch& batch, const uint32_t* sel,
                                    size_t m) const {
@@ -230,6 +256,13 @@ void RowBlockBuilder::Encode(EncodedBlock* block) const {
     const TableColumn& column = tables_[t];
     const auto table = static_cast<uint16_t>(t);
     PutColumn(ColumnType::kPresence, table, rows, column.presence, "", out);
+    const TableSpec& spec = group_.tables[t];
+    const Codec codec = CodecFor(quantization_[t], spec.dtype, spec.dim);
+    if (codec != Codec::kRaw) {
+      PutQuantizedColumn(codec, quantization_[t], table, spec,
+                         column.present_rows, column.values, out);
+      continue;
+    }
     PutColumn(ColumnType::kValues, table, column.present_rows, column.lengths,
               column.values, out);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/format/block.h"
+#include "ops/format/quantize.h"
 #include "ops/format/segment_header.h"
 #include "ops/util/status.h"
 
@@ -34,8 +35,10 @@ struct RowBatch {
 // Thread-compatible: one thread at a time; no call blocks. Reusable.
 class RowBlockBuilder {
  public:
-  // `group_index` is the group's place in SegmentHeader::groups.
-  RowBlockBuilder(const GroupSpec& group, uint32_t group_index);
+  // `group_index` is the group's place in SegmentHeader::groups. `quantization`:
+  // how the values of each table are encoded; empty: all as they are.
+  RowBlockBuilder(const GroupSpec& group, uint32_t group_index,
+                  std::vector<Quantization> quantization = {});
 
   // Appends rows sel[0..m) of `batch`, in that order; sel == nullptr takes rows
   // 0..m. A row absent from every table is a tombstone. InvalidArgument if the
@@ -45,11 +48,12 @@ class RowBlockBuilder {
 
   size_t rows() const { return rows_; }
   size_t tombstones() const { return tombstones_; }
-  // The size of the record that Encode would make.
+  // The size of the record that Encode would make if no table were quantised:
+  // what the rows take in memory until then.
   size_t bytes() const;
 
   // Writes the block into *block (its buffer is reused); the builder keeps its
-  // rows until Clear. 0 rows make a valid block.
+  // rows until Clear. 0 rows make a valid block. Quantising is done here.
   void Encode(EncodedBlock* block) const;
 
   // Drops the rows, keeps the memory.
@@ -72,6 +76,7 @@ class RowBlockBuilder {
 
   const GroupSpec group_;
   const uint32_t group_index_;
+  const std::vector<Quantization> quantization_;  // by table
   size_t rows_ = 0;
   size_t tombstones_ = 0;
   std::string keys_;         // fixed-width keys, or the characters of strings

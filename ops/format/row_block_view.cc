@@ -1,5 +1,6 @@
 #include "ops/format/row_block_view.h"
 
+#include <cstring>
 #include <string>
 
 #include "ops/format/wire.h"
@@ -14,6 +15,7 @@ std::string ReceivedExpected(const std::string& what, uint64_t received,
 }
 
 struct Column {
+  Codec codec = Codec::kRaw;
   uint32_t entries = 0;
   std::string_view bytes;
 };
@@ -36,8 +38,10 @@ Status TakeColumn(wire::Cursor* cursor, ColumnType type, size_t table,
     return Status::DataLoss(
         ReceivedExpected(what + ": wrong table index", received_table, table));
   }
-  const Status codec = CheckCodec(wire::Get<uint8_t>(head.data() + 1));
+  const auto number = wire::Get<uint8_t>(head.data() + 1);
+  const Status codec = CheckCodec(number, type == ColumnType::kValues);
   if (!codec.ok()) return Status(codec.code(), what + ": " + codec.message());
+  column->codec = static_cast<Codec>(number);
   column->entries = wire::Get<uint32_t>(head.data() + 4);
   const auto bytes = wire::Get<uint64_t>(head.data() + 8);
   if (!cursor->TakePadded(bytes, &column->bytes)) {
@@ -156,7 +160,15 @@ Status RowBlockView::Parse(std::string_view record,
                                        column.entries, table.present_rows));
     // Both factors are below 2^32.
     const uint64_t elements = uint64_t{table.present_rows} * spec.dim;
+    table.codec = column.codec;
     table.values = column.bytes;
+    table.value_bytes = elements * DTypeSize(spec.dtype);
+    if (column.codec != Codec::kRaw) {
+      ADAPTCP_RETURN_IF_ERROR(QuantizedColumn::Parse(
+          what, column.codec, column.bytes, spec.dtype, spec.dim,
+          table.present_rows, &table.quantized));
+      continue;
+    }
     if (spec.dtype == DType::kString) {
       ADAPTCP_RETURN_IF_ERROR(
           wire::ParseStrings(column.bytes, elements, what, &table.strings));
@@ -194,6 +206,15 @@ Status RowBlockView::Parse(std::string_view record,
   ADAPTCP_RETURN_IF_ERROR(CountBits(any, rows, where, &alive));
   view->tombstones_ = rows - alive;
   return Status::Ok();
+}
+
+void RowBlockView::ReadValues(size_t table, char* to) const {
+  const TableView& view = tables_[table];
+  if (view.codec != Codec::kRaw) {
+    view.quantized.Read(to);
+  } else if (!view.values.empty()) {
+    std::memcpy(to, view.values.data(), view.values.size());
+  }
 }
 
 const int64_t* RowBlockView::int64_keys() const {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/format/quantized_column.h"
 #include "ops/format/segment_header.h"
 #include "ops/util/status.h"
 
@@ -45,11 +46,11 @@ class RowBlockView {
   size_t present_rows(size_t table) const {
     return tables_[table].present_rows;
   }
-  // [present_rows, dim] elements, little-endian, of a table that is not of
-  // strings.
-  std::string_view values(size_t table) const {
-    return tables_[table].values;
-  }
+  // The bytes of [present_rows, dim] elements, of a table that is not of strings.
+  size_t value_bytes(size_t table) const { return tables_[table].value_bytes; }
+  // Writes those elements, little-endian, to `to`, which need not be aligned;
+  // out of a quantised column what is left of them.
+  void ReadValues(size_t table, char* to) const;
   // [present_rows * dim], for a table of strings.
   const std::vector<std::string_view>& string_values(size_t table) const {
     return tables_[table].strings;
@@ -59,7 +60,10 @@ class RowBlockView {
   struct TableView {
     const uint8_t* presence = nullptr;
     size_t present_rows = 0;
-    std::string_view values;
+    Codec codec = Codec::kRaw;
+    size_t value_bytes = 0;
+    std::string_view values;    // kRaw
+    QuantizedColumn quantized;  // otherwise
     std::vector<std::string_view> strings;
   };
 

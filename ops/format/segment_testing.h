@@ -122,6 +122,13 @@ class Random {
     return group;
   }
 
+  Quantization AnyQuantization() {
+    static const int kBits[] = {2, 3, 4, 8};
+    const auto method = static_cast<Method>(Below(6));
+    if (method == Method::kNone) return {};
+    return {method, method == Method::kBfloat16 ? 16 : kBits[Below(4)]};
+  }
+
   PlainRows Rows(const GroupSpec& group, size_t n) {
     PlainRows rows;
     rows.present.resize(group.tables.size());
@@ -268,7 +275,11 @@ inline std::string RandomSegment(uint64_t seed) {
     const GroupSpec& group = header.groups[index];
     const PlainRows rows = random.Rows(group, random.Below(40));
     const BatchOf batch(group, rows);
-    RowBlockBuilder builder(group, index);
+    std::vector<Quantization> quantization;
+    for (size_t t = 0; t < group.tables.size(); ++t) {
+      quantization.push_back(random.AnyQuantization());
+    }
+    RowBlockBuilder builder(group, index, quantization);
     Require(builder.Append(batch.get(), nullptr, rows.keys.size()));
     EncodedBlock block;
     builder.Encode(&block);

@@ -2,6 +2,8 @@
 //
 //   segment_tool write SEED PATH    a random segment
 //   segment_tool example PATH       the worked example of docs/format.md
+//   segment_tool quantize METHOD BITS DTYPE DIM FROM PATH
+//                                   a table of the rows in FROM, keys 0, 1, ...
 //   segment_tool dump PATH          the whole file as JSON, bytes in hex
 //   segment_tool verify PATH        "<bytes> <crc32c>"
 //
@@ -12,6 +14,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <numeric>
 
 #include "nlohmann/json.hpp"
 #include "ops/format/segment_reader.h"
@@ -100,6 +103,39 @@ void WriteExample(const std::string& path) {
   WriteFile(path, header, blocks);
 }
 
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) Die("can't read " + path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void WriteQuantized(const std::vector<std::string>& args) {
+  Quantization quantization;
+  Check(ParseQuantization(args[1], std::stoi(args[2]), &quantization));
+  TableSpec table = {"t", DType::kInvalid,
+                     static_cast<uint32_t>(std::stoul(args[4]))};
+  Check(ParseDType(args[3], &table.dtype));
+  const std::string values = ReadFile(args[5]);
+  const size_t rows = values.size() / (DTypeSize(table.dtype) * table.dim);
+  std::vector<int64_t> keys(rows);
+  std::iota(keys.begin(), keys.end(), 0);
+  const std::vector<float> p(rows, 0.5f);
+  RowBatch batch;
+  batch.keys = keys.data();
+  batch.p = p.data();
+  batch.present = {nullptr};
+  batch.values = {values.data()};
+  SegmentHeader header;
+  header.run = "0123456789ab";
+  header.sequence = 1;
+  header.groups = {{"t", DType::kInt64, 0, 1, {table}}};
+  RowBlockBuilder builder(header.groups[0], 0, {quantization});
+  Check(builder.Append(batch, nullptr, rows));
+  std::vector<EncodedBlock> blocks(1);
+  builder.Encode(&blocks[0]);
+  WriteFile(args[6], header, blocks);
+}
+
 Json DumpRows(const RowBlockView& rows, const GroupSpec& group) {
   Json keys = Json::array();
   for (size_t i = 0; i < rows.rows(); ++i) {
@@ -116,9 +152,11 @@ Json DumpRows(const RowBlockView& rows, const GroupSpec& group) {
       present += rows.present(t, i) ? '1' : '0';
     }
     const bool strings = group.tables[t].dtype == DType::kString;
+    std::string values(rows.value_bytes(t), '\0');
+    if (!strings) rows.ReadValues(t, values.data());
     tables.push_back({{"present", present},
                       {"values", strings ? HexAll(rows.string_values(t))
-                                         : Json(Hex(rows.values(t)))}});
+                                         : Json(Hex(values))}});
   }
   const auto* p = reinterpret_cast<const char*>(rows.p());
   return {{"type", "R"},
@@ -142,12 +180,9 @@ Json DumpDense(const DenseBlockView& dense) {
 }
 
 std::unique_ptr<SegmentReader> OpenFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) Die("can't read " + path);
-  std::string file{std::istreambuf_iterator<char>(in), {}};
   std::unique_ptr<SegmentReader> reader;
   Check(SegmentReader::Open(
-      std::make_unique<testing::MemorySource>(path, std::move(file)), {},
+      std::make_unique<testing::MemorySource>(path, ReadFile(path)), {},
       &reader));
   return reader;
 }
@@ -191,13 +226,15 @@ int Main(const std::vector<std::string>& args) {
     WriteRandom(std::stoull(args[1]), args[2]);
   } else if (args.size() == 2 && args[0] == "example") {
     WriteExample(args[1]);
+  } else if (args.size() == 7 && args[0] == "quantize") {
+    WriteQuantized(args);
   } else if (args.size() == 2 && args[0] == "dump") {
     Dump(args[1]);
   } else if (args.size() == 2 && args[0] == "verify") {
     Verify(args[1]);
   } else {
-    std::cerr << "segment_tool write SEED PATH | example PATH | dump PATH | "
-                 "verify PATH\n";
+    std::cerr << "segment_tool write SEED PATH | example PATH | quantize METHOD "
+                 "BITS DTYPE DIM FROM PATH | dump PATH | verify PATH\n";
     return 2;
   }
   return 0;

@@ -49,18 +49,15 @@ Status BlockToRows(const GroupSpec& spec, const RowBlockView& block,
       }
     } else {
       const size_t bytes = dim * DTypeSize(spec.tables[t].dtype);
-      const char* from = block.values(t).data();
-      char* to = static_cast<char*>(values.data());
-      if (block.present_rows(t) == static_cast<size_t>(n)) {
-        std::memcpy(to, from, n * bytes);
-      } else {
-        for (int64_t i = 0; i < n; ++i, to += bytes) {
-          if (present[i]) {
-            std::memcpy(to, from, bytes);
-            from += bytes;
-          } else {
-            std::memset(to, 0, bytes);
-          }
+      char* const to = static_cast<char*>(values.data());
+      block.ReadValues(t, to);
+      // They stand at the front; from the last on, each goes where it belongs.
+      size_t left = block.present_rows(t);
+      for (int64_t i = n - 1; i >= 0 && left <= static_cast<size_t>(i); --i) {
+        if (present[i]) {
+          std::memcpy(to + i * bytes, to + --left * bytes, bytes);
+        } else {
+          std::memset(to + i * bytes, 0, bytes);
         }
       }
     }

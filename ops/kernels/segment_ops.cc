@@ -207,7 +207,8 @@ class SegmentTableOp : public AsyncRequestOp {
       live += block->present_rows(table);
     }
     tf::Tensor *keys = nullptr, *present = nullptr, *values = nullptr;
-    // Memory is bounded by the file: absent rows have no values.
+    // Memory is bounded by the file: absent rows have no values, quantised ones
+    // at least a sixteenth of their bytes (of float64 half that).
     tf::Status status = ctx->allocate_output(0, {rows}, &keys);
     if (status.ok()) status = ctx->allocate_output(1, {rows}, &present);
     if (status.ok()) {
@@ -237,8 +238,8 @@ class SegmentTableOp : public AsyncRequestOp {
         Assign(block->string_values(table), value, values);
       } else if (elements > 0) {
         const size_t size = DTypeSize(spec.tables[table].dtype);
-        std::memcpy(static_cast<char*>(values->data()) + value * size,
-                    block->values(table).data(), elements * size);
+        block->ReadValues(table,
+                          static_cast<char*>(values->data()) + value * size);
       }
       value += elements;
     }

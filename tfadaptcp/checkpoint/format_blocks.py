@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 
+from tfadaptcp.checkpoint.format_quantized import CODECS, RAW, read_quantized
 from tfadaptcp.checkpoint.format_types import (
     DENSE_BLOCK_VERSION, DTYPES, ROW_BLOCK_VERSION, U64_MAX, DenseBlock, Malformed, RowBlock, SegmentHeader,
     numpy_dtype)
@@ -42,10 +43,13 @@ def _equal(what: str, received: int, expected: int) -> None:
         raise Malformed(f"{what}. Received: {received}. Expected: {expected}")
 
 
-def _check_codec(codec: int, what: str) -> None:
-    if codec != 0:
-        raise Malformed(f"{what}: unknown codec. Received: {codec}. Expected: 0 (raw); "
-                   "was this file written by a later version?")
+def _check_codec(codec: int, what: str, may_lose: bool = False) -> None:
+    if codec not in CODECS:
+        known = ", ".join(f"{number} ({name})" for number, name in CODECS.items())
+        raise Malformed(f"{what}: unknown codec. Received: {codec}. Expected one of: {known}; "
+                        "was this file written by a later version?")
+    if codec != RAW and not may_lose:
+        raise Malformed(f"{what}: a codec for values of floating point alone. Received: {codec}. Expected: 0 (raw)")
 
 
 def _elements(data: memoryview, dtype: str, count: int, what: str) -> np.ndarray:
@@ -73,13 +77,13 @@ def _strings(data: memoryview, count: int, what: str) -> np.ndarray:
     return out
 
 
-def _column(cursor: _Cursor, kind: int, table: int, what: str) -> tuple[int, memoryview]:
-    """The next column: (entries, bytes)."""
+def _column(cursor: _Cursor, kind: int, table: int, what: str) -> tuple[int, int, memoryview]:
+    """The next column: (codec, entries, bytes)."""
     received, codec, index, entries, size = struct.unpack("<BBHIQ", cursor.take(16, what))
     _equal(f"{what}: wrong column type", received, kind)
     _equal(f"{what}: wrong table index", index, table)
-    _check_codec(codec, what)
-    return entries, cursor.take_padded(size, what)
+    _check_codec(codec, what, may_lose=kind == _VALUES)
+    return codec, entries, cursor.take_padded(size, what)
 
 
 def parse_rows(record: memoryview, header: SegmentHeader, offset: int) -> RowBlock:
@@ -93,16 +97,16 @@ def parse_rows(record: memoryview, header: SegmentHeader, offset: int) -> RowBlo
     group = header.groups[index]
     where = f'row block of group "{group.name}": '
     _equal(where + "wrong number of columns", columns, 2 + 2 * len(group.tables))
-    entries, data = _column(cursor, _KEYS, 0, where + "keys")
+    _, entries, data = _column(cursor, _KEYS, 0, where + "keys")
     _equal(where + "keys: wrong number", entries, rows)
     keys = _elements(data, group.key_dtype, rows, where + "keys")
-    entries, data = _column(cursor, _INDICATORS, 0, where + "update indicators")
+    _, entries, data = _column(cursor, _INDICATORS, 0, where + "update indicators")
     _equal(where + "update indicators: wrong number", entries, rows)
     p = _elements(data, "float32", rows, where + "update indicators")
     present, values = [], []
     for t, table in enumerate(group.tables):
         what = f'{where}presence of table "{table.name}"'
-        entries, data = _column(cursor, _PRESENCE, t, what)
+        _, entries, data = _column(cursor, _PRESENCE, t, what)
         _equal(f"{what}: wrong number", entries, rows)
         _equal(f"{what}: wrong size", len(data), (rows + 7) // 8)
         bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little").astype(bool)
@@ -111,9 +115,12 @@ def parse_rows(record: memoryview, header: SegmentHeader, offset: int) -> RowBlo
         present.append(bits[:rows])
         count = int(bits.sum())
         what = f'{where}values of table "{table.name}"'
-        entries, data = _column(cursor, _VALUES, t, what)
+        codec, entries, data = _column(cursor, _VALUES, t, what)
         _equal(f"{what}: wrong number of rows", entries, count)
-        values.append(_elements(data, table.dtype, count * table.dim, what).reshape(count, table.dim))
+        if codec == RAW:
+            values.append(_elements(data, table.dtype, count * table.dim, what).reshape(count, table.dim))
+        else:
+            values.append(read_quantized(data, codec, table.dtype, table.dim, count, what))
     _equal(where + "bytes after the last column", cursor.left, 0)
     return RowBlock(offset, index, keys, p, tuple(present), tuple(values))
 
