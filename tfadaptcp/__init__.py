@@ -29,11 +29,12 @@ from tfadaptcp.errors import __all__ as _errors  # noqa: E402
 from tfadaptcp.info import CheckpointInfo, RestoreReport  # noqa: E402
 from tfadaptcp.manager import CheckpointManager  # noqa: E402
 from tfadaptcp.options import EngineOptions  # noqa: E402
+from tfadaptcp.quantization import Quantization  # noqa: E402
 from tfadaptcp.reading import read_rows  # noqa: E402
 from tfadaptcp.restore import load_adaptcp as _load_adaptcp  # noqa: E402
 
 tf.keras.Model.load_adaptcp = _load_adaptcp
 
 __version__ = "0.1.0"
-__all__ = ["AdaptCPCallback", "CheckpointInfo", "CheckpointManager", "EngineOptions", "RestoreReport", "policies",
+__all__ = ["AdaptCPCallback", "CheckpointInfo", "CheckpointManager", "EngineOptions", "Quantization", "RestoreReport", "policies",
            "read_rows", "testing", *_errors]

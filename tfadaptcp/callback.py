@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import draining, policies, termination
+from tfadaptcp import draining, policies, quantization as quantizing, termination
 from tfadaptcp.checkpoint.store import normalize
 from tfadaptcp.embeddings import lazy_build
 from tfadaptcp.errors import AdaptCPError, CheckpointNotFoundError, FencedError
@@ -41,7 +41,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         restore: when a model's first training begins, before its first step, restore the newest checkpoint of the
             directory; start fresh, with a log line, if there is none. Training that follows goes on from there; after
             a restore that failed, and for another model, the next begins with one.
-        quantization: reserved; must be None.
+        quantization: how rows are quantised in files: a `Quantization`, "auto", or None: not at all.
         engine: `EngineOptions`.
         on_pending: while a checkpoint is still being written: "skip" the next one, or "wait".
         on_failure: when a checkpoint has failed: "continue" with a warning, or "stop" training by raising its error at
@@ -67,7 +67,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
 
     def __init__(self, directory: Union[str, os.PathLike], save_freq: Union[int, str] = 1000,
                  policy: Union[str, policies.Policy] = "adaptive", *, buffer_dir: Optional[str] = None,
-                 max_to_keep: int = 3, restore: bool = False, quantization: Any = None,
+                 max_to_keep: int = 3, restore: bool = False, quantization: quantizing.Choice = None,
                  engine: EngineOptions = EngineOptions(), on_pending: str = "skip", on_failure: str = "continue",
                  save_at_end: bool = True, log_dir: Optional[Union[str, os.PathLike]] = None):
         super().__init__()
@@ -81,7 +81,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._save_freq = save_freq
         self._manager_args: Dict[str, Any] = dict(
             directory=directory, policy=policies.get(policy), buffer_dir=buffer_dir, max_to_keep=max_to_keep,
-            quantization=quantization, engine=engine)
+            quantization=quantizing.get(quantization), engine=engine)
         self._restore = restore
         self._on_pending = on_pending
         self._on_failure = on_failure

@@ -81,6 +81,8 @@ class Engine:
         self.last_sequence = 0
         self._position: Optional[Tuple[str, manifest.Manifest]] = None
         self._came_from: Optional[Tuple[str, manifest.Manifest]] = None
+        # Whether that head was restored, and not just committed.
+        self.was_restored = False
         # Changes whenever the trackers stop going on from where they were.
         self.chain = 0
         # The number of the restore that may write rows; ops of one that was given up may still come.
@@ -117,11 +119,12 @@ class Engine:
 
     def follow(self, older: "Engine") -> None:
         """Takes over what the engine before tells about where the model came from, not what its trackers knew."""
-        self._came_from = older._came_from
+        self._came_from, self.was_restored = older._came_from, older.was_restored
 
     def move_to(self, directory: str, head: Optional[manifest.Manifest]) -> None:
         """Records the head that was just committed or restored; None: the model goes on from no head."""
         self._position = self._came_from = None if head is None else (directory, head)
+        self.was_restored = False
         self.chain += head is None
         if head is not None:
             self.last_sequence = max(self.last_sequence, head.sequence)
@@ -148,7 +151,7 @@ class Engine:
         if self._position is not None:
             self.move_to(directory, head)
         else:
-            self._came_from = (directory, head)
+            self._came_from, self.was_restored = (directory, head), False
 
     def group_specs(self) -> Tuple[manifest.GroupSpec, ...]:
         """The groups as a manifest has them."""

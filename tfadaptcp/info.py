@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Dict, List, Optional
 
+from tfadaptcp.checkpoint import chain
 from tfadaptcp.checkpoint.manifest import Manifest
+from tfadaptcp.quantization import describe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,8 @@ class CheckpointInfo:
             the checkpoint is durable.
         bytes: bytes that a restore of it reads; None until it is durable.
         bytes_written: bytes that this checkpoint wrote; None until it is durable.
+        quantization: that of the rows it wrote, as "adaptive 4, slots bfloat16"; "" if it wrote them as they are.
+        restores: how many restores its lineage has gone through.
     """
     name: str
     sequence: int
@@ -37,6 +41,8 @@ class CheckpointInfo:
     rows: Optional[Dict[str, Dict[str, int]]] = None
     bytes: Optional[int] = None
     bytes_written: Optional[int] = None
+    quantization: str = ""
+    restores: int = 0
 
     @staticmethod
     def of(manifest: Manifest, durable: bool = True) -> "CheckpointInfo":
@@ -47,7 +53,8 @@ class CheckpointInfo:
             manifest.name, manifest.sequence, manifest.run, manifest.generation, manifest.step, manifest.epoch,
             manifest.batch, manifest.created, manifest.policy.get("name", ""), manifest.consistency,
             rows=manifest.rows if durable else None, bytes=manifest.bytes if durable else None,
-            bytes_written=written if durable else None)
+            bytes_written=written if durable else None,
+            quantization=describe(manifest.policy.get("quantization")), restores=chain.restores(manifest))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import deciding, draining, errors, policies, probe
+from tfadaptcp import deciding, draining, errors, policies, probe, quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
@@ -56,7 +56,7 @@ class CheckpointManager:
         optimizer: None: `model.optimizer`. False: the weights only.
         buffer_dir: reserved for two-level checkpoints; must be None.
         max_to_keep: checkpoints of this lineage that stay.
-        quantization: reserved; must be None.
+        quantization: how rows are quantised in files: a `Quantization`, "auto", or None: not at all.
         engine: `EngineOptions`.
 
     Raises:
@@ -68,7 +68,7 @@ class CheckpointManager:
 
     def __init__(self, model: tf.keras.Model, directory: Union[str, os.PathLike],
                  policy: Union[str, policies.Policy] = "adaptive", *, optimizer: Any = None,
-                 buffer_dir: Optional[str] = None, max_to_keep: int = 3, quantization: Any = None,
+                 buffer_dir: Optional[str] = None, max_to_keep: int = 3, quantization: quantizing.Choice = None,
                  engine: EngineOptions = EngineOptions()):
         self._policy = policies.get(policy)
         self._options = engine
@@ -76,9 +76,9 @@ class CheckpointManager:
             raise ValueError(f"engine: Received: {engine!r}. Expected: an EngineOptions")
         if isinstance(max_to_keep, bool) or not isinstance(max_to_keep, int) or max_to_keep < 1:
             raise ValueError(f"max_to_keep: Received: {max_to_keep!r}. Expected: an integer of at least 1")
-        for name, value in (("buffer_dir", buffer_dir), ("quantization", quantization)):
-            if value is not None:
-                raise ValueError(f"{name}: Received: {value!r}. Expected: None, nothing else is supported yet")
+        if buffer_dir is not None:
+            raise ValueError(f"buffer_dir: Received: {buffer_dir!r}. Expected: None, nothing else is supported yet")
+        self._quantization = quantizing.get(quantization)
         self._directory = normalize(directory)
         self._store = Store(deadline_seconds=engine.timeout_seconds)
         self._store.check_supported(self._directory)
@@ -333,7 +333,7 @@ class CheckpointManager:
             self._engine.move_to(self._directory, None)
             head = None
         if head is not None:
-            head = republish(head, claim, sequence)
+            head = republish(chain.after_restore(head) if self._engine.was_restored else head, claim, sequence)
             commit.commit(self._store, self._directory, head, claim)
             self._engine.published_again(self._directory, head)
             sequence += 1
@@ -361,13 +361,15 @@ class CheckpointManager:
             begin_scan = not is_base and self._scan_tries.may_begin
         if is_base:
             scan = None
+        decided = None if self._quantization is None else self._quantization.decide(stats.restores)
         name = self._next_name()
         self._engine.last_sequence = name.sequence
         request = {
             "root": self._directory, "generation": name.generation, "sequence": name.sequence, "run": name.run,
             "directory": join(self._directory, layout.data_path(name)), "kind": "base" if is_base else "delta",
             "last_committed": self._last_committed, "last_scanned_base": self._last_scanned_base,
-            "predict": getattr(self._policy, "predicts", False), **self._options.for_hosts()}
+            "predict": getattr(self._policy, "predicts", False),
+            "quantization": quantizing.encodings(decided, self._engine.groups), **self._options.for_hosts()}
         try:
             decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(name.sequence))
             request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
@@ -399,7 +401,7 @@ class CheckpointManager:
             run=name.run, generation=name.generation, sequence=name.sequence,
             parent=None if head is None else head.name, created=utc_now(),
             policy={**decision.record, "name": self._policy.name, "threshold": decision.threshold,
-                    **dataclasses.asdict(self._estimation)},
+                    **dataclasses.asdict(self._estimation), "quantization": decided},
             step=step, epoch=epoch,
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence if scan is None else scan.start,
@@ -410,7 +412,7 @@ class CheckpointManager:
         self._step_of_last_cut = step
         if begin_scan:
             self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
-                                     {key: request[key] for key in ("segment_bytes", "block_bytes")})
+                                     {key: request[key] for key in ("segment_bytes", "block_bytes", "quantization")})
         now = time.monotonic()
         kept = chain.next_objects(head, is_base, [] if head is None else [ref for ref in head.objects if ref.kind == "dense"],
                                   None if scan is None else (scan.start, scan.objects))

@@ -183,6 +183,7 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
         dense.write_scalars(engine.optimizer, head.scalars)
     if plan.continues:
         engine.move_to(directory, head)
+        engine.was_restored = True
     return bytes_dense + sum(level["bytes"] for level in levels)
 
 

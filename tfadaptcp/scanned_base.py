@@ -31,7 +31,7 @@ class ScannedBase:
         directory: the checkpoint directory.
         name: the name of its data directory: a sequence of its own, above `start`.
         start: the cut at which it starts.
-        options: segment_bytes and block_bytes, as in a save's request.
+        options: segment_bytes, block_bytes and quantization, as in a save's request.
     """
 
     def __init__(self, engine: Engine, directory: str, name: HeadName, start: int, options: Dict[str, Any]):

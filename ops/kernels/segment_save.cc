@@ -15,6 +15,28 @@ namespace {
 // Dense tensors are cut into blocks of at most this size.
 constexpr uint64_t kDenseBlockBytes = uint64_t{4} << 20;
 
+// How the tables of each group are to be written.
+Status ParseQuantizations(const Json& request,
+                          const std::vector<std::unique_ptr<Group>>& groups,
+                          std::vector<std::vector<Quantization>>* parsed) {
+  const Json all = request.value("quantization", Json::object());
+  for (const auto& group : groups) {
+    std::vector<Quantization>& tables = parsed->emplace_back();
+    for (const Json& item : all.value(group->spec().name, Json::array())) {
+      ADAPTCP_RETURN_IF_ERROR(ParseQuantization(
+          item.at(0).get<std::string>(), item.at(1).get<int>(),
+          &tables.emplace_back()));
+    }
+    if (!tables.empty() && tables.size() != group->spec().tables.size()) {
+      return Status::InvalidArgument(
+          "quantization of group " + group->spec().name + ": Received: " +
+          std::to_string(tables.size()) + " tables. Expected: " +
+          std::to_string(group->spec().tables.size()));
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status SegmentSave::Create(const Json& request,
@@ -39,6 +61,8 @@ Status SegmentSave::Create(const Json& request,
         "a save needs directory, segment_bytes and block_bytes, received: " +
         request.dump());
   }
+  std::vector<std::vector<Quantization>> quantization;
+  ADAPTCP_RETURN_IF_ERROR(ParseQuantizations(request, groups, &quantization));
   const auto files = [&](SegmentKind kind) {
     header.kind = kind;
     return std::make_unique<SegmentFiles>(
@@ -52,7 +76,8 @@ Status SegmentSave::Create(const Json& request,
     output->files = files(kind);
     for (const auto& group : groups) {
       output->builders.push_back(
-          std::make_unique<RowBlockBuilder>(group->spec(), group->index()));
+          std::make_unique<RowBlockBuilder>(group->spec(), group->index(),
+                                            quantization[output->builders.size()]));
     }
   };
   open(&(*save)->cold_, base ? SegmentKind::kBase : SegmentKind::kIncrement);

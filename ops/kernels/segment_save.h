@@ -21,7 +21,9 @@ namespace adaptcp {
 class SegmentSave {
  public:
   // request: {directory, run, generation, sequence, ps, kind: base|delta,
-  // segment_bytes, block_bytes}.
+  // segment_bytes, block_bytes, quantization: {group: [[method, bits] per
+  // table]}}; groups that are not there are written as they are. Rows are
+  // quantised by the thread that calls Add.
   static Status Create(const Json& request,
                        const std::vector<std::unique_ptr<Group>>& groups,
                        std::unique_ptr<SegmentSave>* save);

@@ -59,13 +59,13 @@ def test_ls_lists_every_checkpoint(directory, capsys):
     assert cli.main(["ls", str(directory)]) == 0
     lines = capsys.readouterr().out.splitlines()
     columns = ["name", "generation", "step", "epoch", "batch"]
-    assert lines[0].split()[:5] == columns and lines[0].split()[-3:] == ["policy", "written", "restore"]
+    assert lines[0].split()[:5] == columns and lines[0].split()[-4:] == ["policy", "written", "restore", "quantization"]
     rows = [line.split() for line in lines[1:]]
     infos = [tfadaptcp.CheckpointInfo.of(head) for head in heads_of(directory)]
     assert [row[:5] for row in rows] == [[str(getattr(info, column)) for column in columns] for info in infos]
     assert [row[2] for row in rows] == ["2", "4", "6", "6", "8"] and {row[1] for row in rows} == {"1", "2"}
     assert all(row[5] == info.created[:23] and row[6] == "incremental" for row, info in zip(rows, infos))
-    assert all(row[-1] in ("B", "KiB") and float(row[-2]) > 0 for row in rows)
+    assert all(row[-1] == "-" and row[-2] in ("B", "KiB") and float(row[-3]) > 0 for row in rows)
 
 
 def test_ls_as_json(directory, capsys):

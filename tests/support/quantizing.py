@@ -1,8 +1,15 @@
 """Quantisation as docs/format.md specifies it, written again in numpy: what is to come back of a row, bit for bit."""
 
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
+from tests.support import oracle
 from tfadaptcp.checkpoint.format_types import numpy_dtype
 
 F = np.float32
@@ -146,3 +153,22 @@ def numbers(rows: int, dim: int, dtype: str, seed: int) -> np.ndarray:
     x[5::7] *= 1e-38
     with np.errstate(all="ignore"):
         return x.astype(numpy_dtype(dtype))
+
+
+def of_copy(copy: oracle.Copy, model: Any, parameter: tuple[str, int] | None, slots: tuple[str, int] | None,
+            keys: Container | None = None) -> oracle.Copy:
+    """What is to come back of a model: (method, bits) of parameters and of slots, None: raw; of these keys, None: of all."""
+    tables = {}
+    for name, variable in oracle.tables_of(model):
+        how = slots if "/" in name else parameter
+        tables[name] = copy.tables[name] if how is None else of_table(copy.tables[name], variable, how, keys)
+    return dataclasses.replace(copy, tables=tables)
+
+
+def of_table(table: dict[Any, tuple[int, bytes]], variable: Any, how: tuple[str, int],
+             keys: Container | None = None) -> dict[Any, tuple[int, bytes]]:
+    """The same for one table."""
+    names = [key for key in table if keys is None or key in keys]
+    values = np.frombuffer(b"".join(table[key][1] for key in names), variable.value_dtype.as_numpy_dtype)
+    left = dequantized(values.reshape(len(names), int(variable.dim)), *how)
+    return {**table, **{key: (table[key][0], row.tobytes()) for key, row in zip(names, left)}}

@@ -9,6 +9,7 @@ from tfadaptcp.policies.base import PolicyStats
 # Where a manifest keeps what the objects of a head no longer show: the differentials of older heads are not among them.
 _KEY = "chain"
 _MIXED = "mixed_shards"
+_RESTORES = "restores"
 # And what was measured on the way.
 MEASURED = "measured"
 _MEASURED = ("seconds_per_interval", "write_bytes_per_second", "read_bytes_per_second")
@@ -50,6 +51,7 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
         return PolicyStats()
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
                        bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
+                       restores=restores(head),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
                        bytes_per_row=_mean_size(head), group_bytes_per_row=measured(head).get("bytes_per_row", {}),
                        **{name: value for name, value in measured(head).items() if name in _MEASURED},
@@ -59,6 +61,17 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
 def measured(head: Optional[Manifest]) -> Dict[str, Any]:
     """What the lineage of a head has measured, as `measurements.smoothed` returns it; empty if there is no head."""
     return {} if head is None else head.stats.get(MEASURED, {})
+
+
+def restores(head: Optional[Manifest]) -> int:
+    """How many restores a lineage has gone through up to a head."""
+    return 0 if head is None else head.stats.get(_KEY, {}).get(_RESTORES, 0)
+
+
+def after_restore(head: Manifest) -> Manifest:
+    """Returns a head that was restored with that restore counted."""
+    entry = {**head.stats.get(_KEY, {}), _RESTORES: restores(head) + 1}
+    return dataclasses.replace(head, stats={**head.stats, _KEY: entry})
 
 
 def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int,
@@ -85,7 +98,7 @@ def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[Obj
     # Nobody restores between the start of a scanned base and its use.
     is_renewed = is_base or since_scan is not None
     mixed = not is_renewed and parent is not None and (is_mixed(parent) or parent.groups != groups)
-    return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed}}
+    return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed, _RESTORES: before.restores}}
 
 
 def last_bytes(head: Manifest) -> Tuple[int, int]:

@@ -72,7 +72,8 @@ class Manifest:
         parent: the name of the head this one continues, None for the first of a lineage.
         origin: set if this is a head re-published after a restore: the name under which it was first committed.
         created: UTC, ISO 8601. For people; nothing is decided by it.
-        policy: the policy's name and what it decided ("threshold"), as plain JSON values.
+        policy: the policy's name and what it decided ("threshold"), as plain JSON values; "quantization": that of the
+            rows this head wrote, None if it wrote them as they are.
         step, epoch, batch: `optimizer.iterations` at the cut, epochs completed, batches completed in the current one.
         consistency: "step" or "row".
         base_sequence: the cut at which the base begins; 0 without a base. Increments after it are part of the state.

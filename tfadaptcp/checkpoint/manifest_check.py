@@ -172,6 +172,8 @@ def _check_values(m: Manifest) -> None:
     for name, kind in (("name", str), ("threshold", (int, float)), ("decay", (int, float))):
         value = m.policy.get(name, kind() if kind is str else 0)
         _require(isinstance(value, kind) and not isinstance(value, bool), f"policy.{name}", value, "a plain value")
+    _require(_is_quantization(m.policy.get("quantization")), "policy.quantization", m.policy.get("quantization"),
+             "null, or method, bits and those of slots")
     _require(0 <= m.policy.get("decay", 0) < 1, "policy.decay", m.policy.get("decay"), "from 0 to below 1")
     _require(all(type(value) in (int, float) for value in m.scalars.values()), "scalars", m.scalars, "numbers")
     entry = m.stats.get("chain", {})
@@ -185,6 +187,12 @@ def _check_values(m: Manifest) -> None:
     for value in [*sizes.values(), *(value for name, value in measured.items() if name != "bytes_per_row")]:
         _require(type(value) in (int, float) and 0 <= value < math.inf, "stats.measured", measured,
                  "finite numbers, none negative")
+
+
+def _is_quantization(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and isinstance(value.get("method"), str)
+                             and type(value.get("bits")) is int and _is_quantization(value.get("slots"))
+                             and (value.get("slots") or {}).get("slots") is None)
 
 
 def _without_zeros(rows: Dict[str, Dict[str, int]]) -> Dict[str, Dict[str, int]]:
