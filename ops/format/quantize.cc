@@ -103,7 +103,8 @@ class RowQuantizer {
   // leaves the best grid seen in *grid, which comes in as that of the whole.
   void Search(float lo, float hi, Grid* grid) {
     const Grid whole = *grid;
-    float least = Loss(whole);
+    const float of_whole = Loss(whole);
+    float least = of_whole;
     const float step = (hi - lo) / static_cast<float>(kSteps);
     int below = 0, above = 0;
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -124,7 +125,10 @@ class RowQuantizer {
         *grid = is_up ? up : down;
       }
     }
-    // The sums of floats above are rounded: never worse than asymmetric.
+    // Never worse than the whole: the sums of floats are rounded, by less than
+    // this much of them.
+    const float rounding = 1.2e-7f * static_cast<float>(dim_ + 8);
+    if (least < of_whole * (1 - rounding)) return;
     if (!(ExactLoss(*grid) < ExactLoss(whole))) *grid = whole;
   }
 

@@ -77,19 +77,21 @@ ADAPTCP_INLINE float Loss(const float* x, size_t n, Grid grid, int levels) {
   const Floats scale = (Floats){} + grid.scale;
   const Floats inverse = (Floats){} + 1.0f / grid.scale;
   const Floats most = (Floats){} + static_cast<float>(levels);
-  Floats sum = {};
-  for (size_t i = 0; i < n; i += kBlock) {
-    Floats block, rounded;
+  Floats sum = {}, block, rounded;
+  size_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
     Round(x + i, zero, inverse, most, &block, &rounded);
-    Floats lost = block - (rounded * scale + zero);
-    if (i + kBlock > n) {
-      for (size_t j = n - i; j < kBlock; ++j) lost[j] = 0;
-    }
+    const Floats lost = block - (rounded * scale + zero);
     sum = sum + lost * lost;
   }
-  float total = 0;
-  for (size_t j = 0; j < kBlock; ++j) total += sum[j];
-  return total;
+  if (i < n) {
+    Round(x + i, zero, inverse, most, &block, &rounded);
+    Floats lost = block - (rounded * scale + zero);
+    for (size_t j = n - i; j < kBlock; ++j) lost[j] = 0;
+    sum = sum + lost * lost;
+  }
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) +
+         ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
 ADAPTCP_INLINE void Dequantize(const uint8_t* codes, size_t n, Grid grid,
