@@ -25,9 +25,10 @@ class Lives:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        for line in self._server.stdout:
-            if line.startswith("REPLY "):
-                self._replies.put(json.loads(line[len("REPLY "):]))
+        with self._server.stdout as lines:
+            for line in lines:
+                if line.startswith("REPLY "):
+                    self._replies.put(json.loads(line[len("REPLY "):]))
         self._replies.put(None)
 
     def live(self, plan, early=False, cluster=None, may_fail=""):

@@ -96,7 +96,6 @@ class PolicyStats:
     p_histogram: Dict[str, PHistogram] = dataclasses.field(default_factory=dict)
     restores: int = 0
     seconds_per_interval: Optional[float] = None
-    seconds_per_interval: Optional[float] = None
     write_bytes_per_second: Optional[float] = None
     read_bytes_per_second: Optional[float] = None
 
