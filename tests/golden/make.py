@@ -17,8 +17,8 @@ import tfadaptcp
 import tensorflow as tf
 
 from tests.golden import models
-from tests.support import oracle, rows
-from tfadaptcp import EngineOptions, policies
+from tests.support import oracle, quantizing, rows
+from tfadaptcp import EngineOptions, Quantization, policies
 
 HERE = Path(__file__).parent
 # Several blocks a file, several files an increment, several slices a dense variable.
@@ -35,8 +35,9 @@ class Recorder:
         self.model, self.heads = model, {}
         self.manager = tfadaptcp.CheckpointManager(model, self.directory, policy, max_to_keep=10, **kwargs)
 
-    def save(self, **kwargs):
-        copy = oracle.take(self.model)
+    def save(self, left=lambda copy: copy, **kwargs):
+        """`left`: what of a copy the files hold."""
+        copy = left(oracle.take(self.model))
         info = self.manager.save(**kwargs)
         self.manager.wait()
         self.heads[info.name] = {
@@ -105,6 +106,39 @@ def two_ps():
             rows.remove(model, [3 * i, 3 * i + 1])
             recorder.save(epoch=i + 1)
         recorder.close()
+
+
+def quantized():
+    """Every codec in one chain, each row by that of the checkpoint that wrote it; raw rows among them."""
+    model = models.quantized()
+    recorder = Recorder("quantized", model, "incremental")
+    bfloat16 = Quantization(method="bfloat16")
+    kept = {}
+    for i, how in enumerate([Quantization(8), Quantization(2, "adaptive", slots=Quantization(2, "kmeans")),
+                             Quantization(3, "kmeans", slots="raw"), Quantization(4, "symmetric", slots=bfloat16), None]):
+        recorder.manager = tfadaptcp.CheckpointManager(model, recorder.directory, "incremental", max_to_keep=10,
+                                                       quantization=how)
+        for number, (_, variable) in enumerate(oracle.tables_of(model)):
+            values = tf.random.stateless_normal([5, 6], [i, number])
+            variable.upsert(tf.range(3 * i, 3 * i + 5, dtype=tf.int64), values)
+        rows.write(model, [100 + i], seed=i)  # any bits, NaN among them
+        rows.write(model, [200 + i], value=3.0)
+        rows.write(model, [300 + i], value=0.1)
+        rows.remove(model, [3 * i + 1])
+        written = {*range(3 * i, 3 * i + 5), 100 + i, 200 + i, 300 + i}
+
+        def left(copy):
+            decided = None if how is None else how.decide()
+            pairs = [None if entry is None else (entry["method"], entry["bits"])
+                     for entry in (decided, decided and decided["slots"])]
+            found = quantizing.of_copy(copy, model, *pairs, written)
+            for name, table in found.tables.items():
+                found.tables[name] = {key: kept.get((name, key), row) if key not in written else row
+                                      for key, row in table.items()}
+                kept.update({(name, key): row for key, row in found.tables[name].items()})
+            return found
+        recorder.save(left)
+    recorder.close()
 
 
 if __name__ == "__main__":

@@ -65,4 +65,8 @@ def two_ps(shards=2, seed=5, devices=None):
     return oracle.build("adagrad", tables=2, devices=devices or ["/CPU:0"] * shards, dim=2, seed=seed)
 
 
-MODELS = {"types": types, "adaptive": adaptive, "renewed": renewed, "two_ps": two_ps}
+def quantized(shards=1, seed=5):
+    return oracle.build("momentum", tables=1, devices=["/CPU:0"] * shards, dim=6, seed=seed)
+
+
+MODELS = {"types": types, "adaptive": adaptive, "renewed": renewed, "two_ps": two_ps, "quantized": quantized}

@@ -39,10 +39,11 @@ def copy_of(entry):
 
 def test_there_is_one_of_every_kind():
     """What the directories were made to hold."""
-    kinds, features, generations = set(), set(), set()
+    kinds, features, generations, quantizations = set(), set(), set(), set()
     for name in NAMES:
         for head in commit.list_heads(Store(), str(directory_of(name)))[0]:
             generations.add(head.generation)
+            quantizations.add(tfadaptcp.CheckpointInfo.of(head).quantization)
             features |= {"published again"} if head.origin else set()
             features |= {"base renewed"} if head.parent and head.base_sequence == head.sequence else set()
             for ref in head.objects:
@@ -58,8 +59,10 @@ def test_there_is_one_of_every_kind():
     assert {kind for kind, _ in kinds} == {"base", "increment", "differential", "dense"} and {ps for _, ps in kinds} == {0, 1}
     assert features == {"published again", "base renewed", "several blocks", "tombstones", "rows without a slot", "sliced",
                         "shard 0 of 1", "shard 0 of 2", "shard 1 of 2"}
+    assert quantizations == {"", "asymmetric 8, slots bfloat16", "adaptive 2, slots kmeans 2", "kmeans 3, slots raw",
+                             "symmetric 4, slots bfloat16"}
     size = sum(file.stat().st_size for file in HERE.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    assert size < 200_000, "they are in every clone"
+    assert size < 250_000, "they are in every clone"
 
 
 @pytest.mark.parametrize("name", NAMES)
