@@ -234,8 +234,12 @@ class CheckpointManager:
         those of the committed that began to go by a new base. "pending": whether one is being written.
 
         Of the last checkpoint, sums over the parameter servers if nothing else is said:
-          * "step"; "threshold": the update probability above which a row was hot; "hot_rows", "cold_rows" written,
-            "rows" {kind: {group: rows}} and "bytes" {kind: bytes}.
+          * "step"; "threshold": the update probability above which a row was hot, and what else the policy says of it
+            ("solver", "hazard", "period"); "hot_rows", "cold_rows" written, "rows" {kind: {group: rows}} and "bytes"
+            {kind: bytes}; "predicted" at the cut and "actual": "hot_rows", "cold_rows", "bytes_written" (of rows),
+            "bytes_restore", and "cost", both of them weighed by the hazard.
+          * Means over the lineage: "seconds_per_interval" from cut to cut, "write_bytes_per_second",
+            "read_bytes_per_second" of the last restore, "bytes_per_row" {group: bytes}; each once it is known.
           * Who captured the rows: "rows_by_drain" in the background, of its own accord, "rows_by_lookup" because a
             lookup hurried them, "rows_by_update" an update that came first; "updates_delayed" waited,
             "update_wait_seconds" altogether, because the memory for captured rows was full. "capture_peak_bytes": the

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "ops/tracker/group_tracker.h"
@@ -139,6 +140,24 @@ TEST(EstimatorTest, AnAccessMakesNoEntryAndLeavesARowClean) {
   tracker.RecordAccesses(keys.data(), 2);
   ASSERT_TRUE(tracker.Cut({2, CutKind::kDelta, kAllCold}).ok());
   EXPECT_TRUE(Drain(&tracker, 2).empty());
+}
+
+TEST(EstimatorTest, LookupsAtOnceAllCount) {
+  Tracker tracker(With(0.5, Estimator::kAccesses));
+  const Keys keys = {1, 2, 1};
+  tracker.Touch(keys.data(), 2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int n = 0; n < 10000; ++n) tracker.RecordAccesses(keys.data(), 3);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(tracker.Cut({16, CutKind::kDelta, kAllCold}).ok());
+  const auto found = Drain(&tracker, 16);
+  // Halves are exact; after 15 intervals few enough are left to tell.
+  EXPECT_FLOAT_EQ(found.at(1), -std::expm1(-0.5 * 80001 / 32768));
+  EXPECT_FLOAT_EQ(found.at(2), -std::expm1(-0.5 * 40001 / 32768));
 }
 
 TEST(EstimatorTest, ARowThatIsOnlyReadForVeryLongStaysANumber) {

@@ -1,4 +1,5 @@
-// What tracking costs a write: nanoseconds of CPU time per key of Touch.
+// What tracking costs a write, and, where accesses are counted, a lookup:
+// nanoseconds of CPU time per key; and what it costs to ask how p is distributed.
 //
 //   tracker_bench [rows, default 10000000] [batches per measurement, default 40]
 
@@ -17,9 +18,11 @@
 namespace {
 
 using adaptcp::CutKind;
+using adaptcp::Estimator;
 using adaptcp::GroupTracker;
 using adaptcp::RowClass;
 using adaptcp::Seq;
+using adaptcp::TrackerOptions;
 using Keys = std::vector<int64_t>;
 
 constexpr size_t kBatch = 1 << 16;
@@ -53,7 +56,9 @@ void Drain(GroupTracker<int64_t>* tracker, Seq n) {
 int main(int argc, char** argv) {
   const int64_t rows = argc > 1 ? std::atoll(argv[1]) : 10000000;
   const int batches = argc > 2 ? std::atoi(argv[2]) : 40;
-  GroupTracker<int64_t> tracker;
+  TrackerOptions options;
+  options.estimator = Estimator::kAccesses;
+  GroupTracker<int64_t> tracker(options);
   Keys keys(kBatch);
   const double fill = Seconds([&] {
     for (int64_t from = 0; from < rows; from += kBatch) {
@@ -94,11 +99,23 @@ int main(int argc, char** argv) {
       });
       const double first = Seconds(touch_all);
       const double again = Seconds(touch_all);
+      const double lookups = Seconds([&] {
+        for (const Keys& batch : work) {
+          tracker.RecordAccesses(batch.data(), batch.size());
+        }
+      });
+      const double asked = Seconds([&] {
+        if (tracker.HistogramOfP(n + 1, 0.5, 128 << 10).counted == 0) {
+          std::abort();
+        }
+      });
       std::printf(
-          "%-8s %6.1f ns/key first in the interval, %6.1f again; cut %.0f us, "
-          "%llu rows: drain %.1f ns/row, resolve %.1f ns/row\n",
+          "%-8s %6.1f ns/key first in the interval, %6.1f again, %6.1f of a "
+          "lookup; distribution %.1f ms; cut %.0f us, %llu rows: drain %.1f "
+          "ns/row, resolve %.1f ns/row\n",
           zipf ? "zipf 1.2" : "uniform", first / keys_touched * 1e9,
-          again / keys_touched * 1e9, cut * 1e6,
+          again / keys_touched * 1e9, lookups / keys_touched * 1e9,
+          asked * 1e3, cut * 1e6,
           static_cast<unsigned long long>(candidates),
           drain / std::max<double>(1, candidates) * 1e9,
           resolve / std::max<double>(1, candidates) * 1e9);

@@ -159,6 +159,10 @@ def test_restored_with_the_other_estimator(tmp_path):
     base = heads_of(tmp_path)[-1]
     idle = DECAY ** (base.sequence - head.sequence)
     assert written(tmp_path, base, GROUP) == {"base": pytest.approx({key: value * idle for key, value in p.items()})}
+    # Trackers estimate in one way: a manager that wants another takes the tables over, and the one before says so.
+    tfadaptcp.CheckpointManager(fresh, tmp_path / "b", adaptive(estimator="accesses"))
+    with pytest.raises(tfadaptcp.SaveFailedError, match="a newer manager took its tables over"):
+        other.save()
 
 
 class Clock:

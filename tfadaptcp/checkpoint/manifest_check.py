@@ -5,7 +5,6 @@ A manifest is untrusted: it may have been damaged, cut off, edited, or written b
 
 import dataclasses
 import json
-import math
 import re
 from typing import Any, Dict, List, Tuple
 
@@ -16,6 +15,7 @@ from tfadaptcp.errors import CheckpointCorruptError
 
 _CREATED = re.compile(r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
 _CONSISTENCIES = ("step", "row")
+_MOST = 1e18  # of anything measured
 
 
 class _Broken(Exception):
@@ -169,7 +169,7 @@ def _check_objects(m: Manifest, ceiling: int) -> None:
 
 def _check_values(m: Manifest) -> None:
     """What readers take out of the free-form fields; further members are for those who know them."""
-    for name, kind in (("name", str), ("threshold", (int, float)), ("decay", (int, float))):
+    for name, kind in (("name", str), ("estimator", str), ("threshold", (int, float)), ("decay", (int, float))):
         value = m.policy.get(name, kind() if kind is str else 0)
         _require(isinstance(value, kind) and not isinstance(value, bool), f"policy.{name}", value, "a plain value")
     _require(_is_quantization(m.policy.get("quantization")), "policy.quantization", m.policy.get("quantization"),
@@ -185,8 +185,8 @@ def _check_values(m: Manifest) -> None:
     sizes = measured.get("bytes_per_row", {})
     _require(isinstance(sizes, dict), "stats.measured.bytes_per_row", sizes, "an object")
     for value in [*sizes.values(), *(value for name, value in measured.items() if name != "bytes_per_row")]:
-        _require(type(value) in (int, float) and 0 <= value < math.inf, "stats.measured", measured,
-                 "finite numbers, none negative")
+        _require(type(value) in (int, float) and 0 <= value <= _MOST, "stats.measured", measured,
+                 f"numbers from 0 to {_MOST:g}")
 
 
 def _is_quantization(value: Any) -> bool:
