@@ -1,3 +1,1 @@
-"""Benchmarks: what tracking, saving and restoring cost beside plain TFRA."""
-
-import tfadaptcp  # noqa: F401 (before TensorFlow, for Keras 2)
+"""Benchmarks: what tracking, saving and restoring cost beside plain TFRA; what policies cost, simulated."""

@@ -1,7 +1,7 @@
 """One policy on one trace: the chain of checkpoints that a manager would make, in rows."""
 
 import dataclasses
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Tuple
 
 import numpy as np
 
@@ -17,27 +17,43 @@ class Result:
         written: increment and differential, or a base that was cut; not the first base.
         bases: read beside training.
         restore: read by a restore of the checkpoint: base, increments, differential.
+        base_read: the part of `restore` that is the base.
         begun: whether a base was cut or begun there.
         periods: checkpoints that each base served which is not in use any more.
     """
     written: List[int] = dataclasses.field(default_factory=list)
     bases: List[int] = dataclasses.field(default_factory=list)
     restore: List[int] = dataclasses.field(default_factory=list)
+    base_read: List[int] = dataclasses.field(default_factory=list)
     begun: List[bool] = dataclasses.field(default_factory=list)
     periods: List[int] = dataclasses.field(default_factory=list)
 
     def cost(self, hazard: float, whole_periods: bool = True) -> float:
-        """Returns the mean over checkpoints of rows written, and the hazard times the rows that a restore reads.
+        """Returns the mean over checkpoints of rows written, and the hazard times the rows that a restore reads."""
+        written, restore = self.means(whole_periods)
+        return written + hazard * restore
+
+    def means(self, whole_periods: bool = True) -> Tuple[float, float]:
+        """Returns the rows written, bases among them, and the rows read by a restore, both per checkpoint.
 
         `whole_periods`: up to the last base begun, it included, as the first base is not; all checkpoints if there was
         none. Otherwise the end of the run would weigh, which finds one policy just before a base, the other just after.
         """
+        end = self._end(whole_periods)
+        return (sum(self.written[:end]) + sum(self.bases[:end])) / end, sum(self.restore[:end]) / end
+
+    def bases_cost(self, hazard: float) -> float:
+        """Returns the part of `cost` that bases have: written, and read by restores."""
+        end = self._end(True)
+        return (sum(self.bases[:end]) + hazard * sum(self.base_read[:end])) / end
+
+    def _end(self, whole_periods: bool) -> int:
         bases = np.flatnonzero(self.begun)
-        end = int(bases[-1]) + 1 if whole_periods and bases.size else len(self.restore)
-        return float(sum(self.written[:end]) + sum(self.bases[:end]) + hazard * sum(self.restore[:end])) / end
+        return int(bases[-1]) + 1 if whole_periods and bases.size else len(self.restore)
 
 
-# Which of the unsaved rows are hot, in place of the policy's threshold: (rows, interval, intervals left) -> bool [rows].
+# Which of the unsaved rows are hot, in place of the policy's threshold: (rows, interval, checkpoints that the
+# present base has still to serve, this one included) -> bool [rows].
 HotRule = Callable[[np.ndarray, int, int], np.ndarray]
 
 
@@ -119,12 +135,13 @@ class Replay:
 
     def _is_hot(self, unsaved: np.ndarray, n: int, stats: PolicyStats) -> np.ndarray:
         if self._rule is not None:
-            period = getattr(self.policy, "first_period")
-            return self._rule(unsaved, n, period - stats.checkpoints_since_base)
+            # One more than the period: the checkpoint at which a base is begun goes by the one before.
+            return self._rule(unsaved, n, self.policy.first_period + 1 - stats.checkpoints_since_base)
         threshold = self.policy.hot_threshold(stats)
         if not 0 <= threshold < 1:
             return np.full(unsaved.size, threshold < 0)
-        return self._tracker.p(unsaved, n) > threshold
+        known = self._tracker.p_updated  # the updated rows come first
+        return np.concatenate([known, self._tracker.p(unsaved[known.size:], n)]) > threshold
 
     def _base(self, live: int) -> None:
         """A base that is a cut. The first one is what every policy begins with, and not counted as written."""
@@ -141,5 +158,6 @@ class Replay:
     def _note(self, written: int, base: int, restore: int, is_base: bool = False) -> None:
         self.result.written.append(written)
         self.result.bases.append(base)
+        self.result.base_read.append(self._in_base)
         self.result.begun.append(base > 0 or is_base)
         self.result.restore.append(restore)

@@ -24,6 +24,7 @@ class Tracker:
         self.last_update = np.zeros(rows, np.int32)
         self._value = np.zeros(0 if estimator == "truth" else rows, np.float32)
         self._truth = None
+        self.p_updated = np.empty(0, np.float32)  # of the rows updated in the last interval, in their order there
 
     def update(self, n: int, interval: Interval) -> None:
         """Takes note of interval n, 1 for the first."""
@@ -34,6 +35,7 @@ class Tracker:
             amount = np.float32(1 - self.decay) * (interval.counts if self.estimator == "accesses" else np.float32(1))
             self._value[rows] = self._decayed(rows, n) + amount
         self.last_update[rows] = n
+        self.p_updated = self.p(rows, n)
 
     def p(self, rows: np.ndarray, n: int) -> np.ndarray:
         """Returns float32 [len(rows)]: the estimates as of the end of interval n."""

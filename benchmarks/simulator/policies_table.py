@@ -1,0 +1,52 @@
+"""What the policies cost, side by side: bytes written, bytes read by restores, and both together."""
+
+from typing import Dict, List, Sequence
+
+from benchmarks.simulator.report import Table
+from benchmarks.simulator.run import Subject, run
+from tfadaptcp import policies
+
+FIRST_PERIOD = policies.Adaptive.first_period
+BYTES_PER_ROW = 204  # dim 16 with two optimizer slots, key and update indicator
+
+
+def simple() -> Dict[str, Subject]:
+    """Returns the policies that weigh nothing, by name."""
+    found = {"full": policies.Full(), "incremental": policies.Incremental(), "differential": policies.Differential()}
+    found.update({f"incremental, base every {n}": policies.Incremental(full_every=n) for n in (10, FIRST_PERIOD)})
+    if hasattr(policies, "CheckNRun"):
+        found.update({f"check_n_run {variant}": policies.CheckNRun(variant=variant)
+                      for variant in ("one_shot", "consecutive", "intermittent")})
+    return {name: (policy, "updates") for name, policy in found.items()}
+
+
+def adaptive(weight: float, estimators: Sequence[str] = ("updates", "accesses")) -> Dict[str, Subject]:
+    """Returns Adaptive with each solver, renewal and estimator, by name."""
+    return {f"adaptive {solver}, {renewal}, {estimator}":
+            (policies.Adaptive(restore_weight=weight, solver=solver, renewal=renewal), estimator)
+            for solver in ("dynamic", "bisection") for renewal in ("period", "marginal") for estimator in estimators}
+
+
+DEFAULT = "adaptive dynamic, marginal, updates"
+
+
+def table(trace, title: str, weights: Sequence[float]) -> List[Table]:
+    """Returns a table for each restore weight. One pass over the trace for all of them."""
+    subjects = simple()
+    for weight in weights:
+        subjects.update({f"{weight:g}: {name}": subject for name, subject in adaptive(weight).items()})
+    results = run(trace, subjects)
+    tables = []
+    for weight in weights:
+        hazard = weight / FIRST_PERIOD
+        names = [*simple(), *adaptive(weight)]
+        of = {name: results[name] if name in results else results[f"{weight:g}: {name}"] for name in names}
+        best = of[DEFAULT].cost(hazard)
+        found = Table(f"{title}, lambda = {weight:g}",
+                      ["policy", "written, MB per checkpoint", "read by a restore, MB", "bases", "cost, x default"])
+        for name in sorted(names, key=lambda name: of[name].cost(hazard)):
+            written, restore = of[name].means()
+            found.add(name, written * BYTES_PER_ROW / 1e6, restore * BYTES_PER_ROW / 1e6, sum(of[name].begun),
+                      of[name].cost(hazard) / best)
+        tables.append(found)
+    return tables
