@@ -28,9 +28,10 @@ def main() -> None:
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    import tensorflow as tf  # Late: the variables above count at import.
+    # Late: the variables above count at import.
+    import tfadaptcp  # noqa: F401 (before TensorFlow, for Keras 2)
+    import tensorflow as tf
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
-    import tfadaptcp  # noqa: F401
     from benchmarks import report
     directory = tempfile.mkdtemp(prefix="tfadaptcp-benchmark-", dir=args.directory)
     try:

@@ -2,8 +2,9 @@
 
 from typing import Dict, List, Sequence
 
+from benchmarks.simulator import run
 from benchmarks.simulator.report import Table
-from benchmarks.simulator.run import Subject, run
+from benchmarks.simulator.run import Subject
 from tfadaptcp import policies
 
 FIRST_PERIOD = policies.Adaptive.first_period
@@ -23,7 +24,7 @@ def simple() -> Dict[str, Subject]:
 def adaptive(weight: float, estimators: Sequence[str] = ("updates", "accesses")) -> Dict[str, Subject]:
     """Returns Adaptive with each solver, renewal and estimator, by name."""
     return {f"adaptive {solver}, {renewal}, {estimator}":
-            (policies.Adaptive(restore_weight=weight, solver=solver, renewal=renewal), estimator)
+            run.adaptive(estimator, restore_weight=weight, solver=solver, renewal=renewal)
             for solver in ("dynamic", "bisection") for renewal in ("period", "marginal") for estimator in estimators}
 
 
@@ -35,7 +36,7 @@ def table(trace, title: str, weights: Sequence[float]) -> List[Table]:
     subjects = simple()
     for weight in weights:
         subjects.update({f"{weight:g}: {name}": subject for name, subject in adaptive(weight).items()})
-    results = run(trace, subjects)
+    results = run.run(trace, subjects)
     tables = []
     for weight in weights:
         hazard = weight / FIRST_PERIOD

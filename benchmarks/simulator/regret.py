@@ -5,9 +5,9 @@ from typing import Sequence
 from benchmarks.simulator.fixed import Fixed
 from benchmarks.simulator.oracle import Oracle
 from benchmarks.simulator.policies_table import FIRST_PERIOD
+from benchmarks.simulator.renewal import UNBOUNDED
 from benchmarks.simulator.report import Table, percent
-from benchmarks.simulator.run import run
-from tfadaptcp.policies import Adaptive
+from benchmarks.simulator.run import adaptive, run
 
 
 def regret(trace, title: str, weights: Sequence[float], estimators: Sequence[str] = ("updates", "accesses", "truth"),
@@ -19,7 +19,8 @@ def regret(trace, title: str, weights: Sequence[float], estimators: Sequence[str
         subjects[weight, "oracle"] = (Fixed(2.0), "updates")
         for estimator in estimators:
             for decay in decays if estimator != "truth" else (0.9,):
-                subjects[weight, estimator, decay] = (Adaptive(restore_weight=weight, decay=decay), estimator)
+                subjects[weight, estimator, decay] = adaptive(
+                    estimator, restore_weight=weight, decay=decay, max_restore_factor=UNBOUNDED)
     subjects["all cold"] = (Fixed(2.0), "updates")
     results = run(trace, subjects, rules=rules)
     found = Table(title, ["lambda", "estimate of p", "decay", "cost, above the oracle's", "the same, beside the bases"])

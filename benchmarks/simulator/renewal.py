@@ -5,8 +5,7 @@ from typing import Sequence
 from benchmarks.simulator.fixed import Fixed
 from benchmarks.simulator.policies_table import FIRST_PERIOD
 from benchmarks.simulator.report import Table, percent
-from benchmarks.simulator.run import run
-from tfadaptcp.policies import Adaptive
+from benchmarks.simulator.run import adaptive, run
 
 PERIODS = sorted({round(10 * 1.2 ** i) for i in range(20)} | {FIRST_PERIOD})
 THRESHOLDS = [-1.0, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 2.0]
@@ -22,12 +21,12 @@ def periods(trace, title: str, weights: Sequence[float]) -> Table:
     for weight in weights:
         for renewal in ("marginal", "period"):
             for solver in ("dynamic", "bisection"):
-                subjects[weight, solver, renewal] = Adaptive(
+                subjects[weight, solver, renewal] = adaptive(
                     restore_weight=weight, renewal=renewal, solver=solver, max_restore_factor=UNBOUNDED)
         for period in PERIODS:  # the hazard stays what it is
-            subjects[weight, period] = Adaptive(restore_weight=weight * period / FIRST_PERIOD, first_period=period,
+            subjects[weight, period] = adaptive(restore_weight=weight * period / FIRST_PERIOD, first_period=period,
                                                 max_restore_factor=UNBOUNDED)
-    results = run(trace, {key: (policy, "updates") for key, policy in subjects.items()})
+    results = run(trace, subjects)
     found = Table(title, ["lambda", "best period", "dynamic, marginal", "its periods", "bisection, marginal",
                           f"dynamic, period {FIRST_PERIOD}", f"bisection, period {FIRST_PERIOD}"])
     for weight in weights:
@@ -48,9 +47,9 @@ def thresholds(trace, title: str, weights: Sequence[float], period: int = FIRST_
     for weight in weights:
         for solver in ("dynamic", "bisection"):
             for estimator in ("updates", "accesses"):
-                subjects[weight, solver, estimator] = (
-                    Adaptive(restore_weight=weight * period / FIRST_PERIOD, solver=solver, first_period=period,
-                             max_restore_factor=UNBOUNDED), estimator)
+                subjects[weight, solver, estimator] = adaptive(
+                    estimator, restore_weight=weight * period / FIRST_PERIOD, solver=solver, first_period=period,
+                    max_restore_factor=UNBOUNDED)
     results = run(trace, subjects)
     found = Table(title, ["lambda", "best threshold", "dynamic, updates", "dynamic, accesses", "bisection, updates",
                           "bisection, accesses", "all cold", "all hot"])

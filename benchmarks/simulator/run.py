@@ -6,10 +6,15 @@ import numpy as np
 
 from benchmarks.simulator.replay import HotRule, Replay, Result
 from benchmarks.simulator.tracker import Tracker
-from tfadaptcp.policies import Policy
+from tfadaptcp.policies import Adaptive, Policy
 
 # A policy, and the estimator it sees p by.
 Subject = Tuple[Policy, str]
+
+
+def adaptive(estimator: str = "updates", **options) -> Subject:
+    """Returns Adaptive with these options, by one of `tracker.ESTIMATORS`."""
+    return Adaptive(estimator="accesses" if estimator == "accesses" else "updates", **options), estimator
 
 
 def run(trace, subjects: Mapping[str, Subject], decay: float = 0.9,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from benchmarks.simulator.traces import Interval
+from tfadaptcp.policies.cost_model import reading
 
 ESTIMATORS = ("updates", "accesses", "truth")
 
@@ -13,7 +14,8 @@ class Tracker:
     Args:
         rows: of the trace.
         estimator: "updates": a decayed indicator "updated in the interval"; "accesses": a decayed count f of accesses,
-            of which p = 1 - exp(-f); "truth": the trace's own p.
+            of which p = 1 - exp(-f); "truth": what "updates" reads on average of a row that was just updated, by
+            the trace's own p.
         decay: b, per interval.
     """
 
@@ -40,7 +42,7 @@ class Tracker:
     def p(self, rows: np.ndarray, n: int) -> np.ndarray:
         """Returns float32 [len(rows)]: the estimates as of the end of interval n."""
         if self.estimator == "truth":
-            return self._truth[rows]
+            return reading(self._truth[rows], self.decay)
         value = self._decayed(rows, n)
         return -np.expm1(-value) if self.estimator == "accesses" else value
 

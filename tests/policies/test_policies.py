@@ -8,7 +8,7 @@ import pytest
 
 from tfadaptcp import policies
 from tfadaptcp.policies import ALL_HOT, NONE_HOT, PolicyStats
-from tfadaptcp.policies.cost_model import dynamic_threshold, static_threshold
+from tfadaptcp.policies.cost_model import dynamic_threshold, reading, static_threshold
 
 
 def stats(**values):
@@ -94,20 +94,24 @@ def test_adaptive_refuses(field, wrong):
 def test_adaptive_rises_from_a_low_threshold_to_all_cold():
     policy = policies.Adaptive(restore_weight=43.0)  # h = 1
     thresholds = [policy.hot_threshold(stats(checkpoints_since_base=k)) for k in range(50)]
-    assert thresholds[0] == pytest.approx(1 / 43)
+    assert thresholds[0] == pytest.approx(0.9 / 43 + 0.1)
     assert thresholds == sorted(thresholds)
-    assert thresholds[41] == 0.5 and thresholds[42:] == [1.0] * 8  # p is at most 1: nothing is hot
+    assert thresholds[41] == pytest.approx(0.9 * 0.5 + 0.1)
+    assert thresholds[42:] == [1.0] * 8  # p is at most 1: nothing is hot
 
 
 def test_adaptive_by_bisection_is_constant_over_a_period():
     policy = policies.Adaptive(solver="bisection", restore_weight=1.0, first_period=100)
-    assert {policy.hot_threshold(stats(checkpoints_since_base=k)) for k in range(100)} == {static_threshold(100, 1.0)}
+    assert {policy.hot_threshold(stats(checkpoints_since_base=k)) for k in range(100)} == {
+        reading(static_threshold(100, 1.0), 0.9)}
 
 
 def test_the_hazard_does_not_follow_the_periods_chosen():
     policy = policies.Adaptive(renewal="marginal", restore_weight=4.3, first_period=43)
-    assert policy.hot_threshold(stats(last_period=200)) == pytest.approx(dynamic_threshold(200, 0.1))
-    assert policies.Adaptive().hot_threshold(stats(last_period=200)) == pytest.approx(dynamic_threshold(43, 1 / 43))
+    assert policy.hot_threshold(stats(last_period=200)) == pytest.approx(
+        reading(dynamic_threshold(200, 0.1), 0.9))
+    policy = policies.Adaptive(decay=0.5, renewal="period")
+    assert policy.hot_threshold(stats(last_period=200)) == pytest.approx(reading(dynamic_threshold(43, 1 / 43), 0.5))
 
 
 def test_adaptive_refuses_what_does_not_go_together():

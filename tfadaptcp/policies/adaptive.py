@@ -102,9 +102,10 @@ class Adaptive:
             return NONE_HOT
         period, hazard = self._period(stats), self.hazard(stats)
         if self.solver == "bisection":
-            return cost_model.best_threshold(stats.p_histogram.values(), period, hazard * period)
-        # The checkpoint about to be made is number checkpoints_since_base + 1 of `period`.
-        return cost_model.dynamic_threshold(period - stats.checkpoints_since_base, hazard)
+            threshold = cost_model.best_threshold(stats.p_histogram.values(), period, hazard * period)
+        else:  # The checkpoint about to be made is number checkpoints_since_base + 1 of `period`.
+            threshold = cost_model.dynamic_threshold(period - stats.checkpoints_since_base, hazard)
+        return cost_model.reading(threshold, self.decay, self.estimator)
 
     def describe(self, stats: PolicyStats) -> Dict[str, Any]:
         """How `hot_threshold(stats)` comes about, for the manifest."""

@@ -88,6 +88,18 @@ def dynamic_threshold(intervals_left: int, hazard: float) -> float:
     return 1.0 / (1.0 + hazard * (max(1, intervals_left) - 1))
 
 
+def reading(p: float, decay: float, estimator: str = "updates") -> float:
+    """Returns what the estimate of a row of that p reads on average when the row has just been updated.
+
+    Policies see rows that are unsaved: nearly all of them were updated in the interval that ends, and their estimates
+    contain that. It says nothing about the intervals to come: the mean over the rows that are updated anyway. So a row of
+    p reads b p + (1 - b), and one of p = 0 not 0 but 1 - b; the threshold for p is to be compared as what it reads.
+    """
+    if estimator == "updates":
+        return decay * p + (1.0 - decay)
+    return 1.0 if p >= 1.0 else -math.expm1(decay * math.log1p(-p) - (1.0 - decay))
+
+
 def frequency(p: float) -> float:
     """Returns the updates per interval, under Poisson arrivals, of a row that is updated with probability p."""
     return math.inf if p >= 1.0 else -math.log1p(-p)
