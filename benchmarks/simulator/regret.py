@@ -2,7 +2,7 @@
 
 from typing import Sequence
 
-from benchmarks.simulator.fixed import Fixed
+from benchmarks.simulator.fixed import Fixed, Uncorrected
 from benchmarks.simulator.oracle import Oracle
 from benchmarks.simulator.policies_table import FIRST_PERIOD
 from benchmarks.simulator.renewal import UNBOUNDED
@@ -21,6 +21,8 @@ def regret(trace, title: str, weights: Sequence[float], estimators: Sequence[str
             for decay in decays if estimator != "truth" else (0.9,):
                 subjects[weight, estimator, decay] = adaptive(
                     estimator, restore_weight=weight, decay=decay, max_restore_factor=UNBOUNDED)
+        subjects[weight, "updates, not corrected", 0.9] = (
+            Uncorrected(restore_weight=weight, max_restore_factor=UNBOUNDED), "updates")
     subjects["all cold"] = (Fixed(2.0), "updates")
     results = run(trace, subjects, rules=rules)
     found = Table(title, ["lambda", "estimate of p", "decay", "cost, above the oracle's", "the same, beside the bases"])

@@ -44,3 +44,15 @@ def test_readme(tmp_path):
     start = ("import tfadaptcp\n" + DATA + "import tensorflow_recommenders_addons.dynamic_embedding as de\n" + model
              + "model = build_model()\n")
     _run(start + code + "\nassert report.step == 120 and report.epoch == 1, report\n", tmp_path)
+
+
+def test_cost_model(tmp_path):
+    printed = _run(_blocks("docs/cost_model.md"), tmp_path)
+    text = (ROOT / "docs" / "cost_model.md").read_text()
+    thresholds = re.findall(r"^(\d+) \[(.*)\]$", printed, re.MULTILINE)
+    assert len(thresholds) == 3
+    for period, found in thresholds:
+        row = re.search(rf"\| K = {period} \|(.*)\|", text)[1].split("|")
+        assert [float(cell) for cell in row] == [float(number) for number in found.split(",")]
+    all_hot, best, all_cold = (float(cost) for cost in re.findall(r"by a restore, (\S+)$", printed, re.MULTILINE))
+    assert best < min(all_hot, all_cold)

@@ -94,9 +94,10 @@ def test_estimates_decide_and_survive(estimator, solver, tmp_path):
         if interval:
             seen |= found.keys()
             if solver == "bisection":
-                assert threshold == pytest.approx(cost_model.static_threshold(12, 4.0))
+                of_p = cost_model.static_threshold(12, 4.0)
             else:
-                assert threshold == cost_model.dynamic_threshold(12 - interval + 1, HAZARD)
+                of_p = cost_model.dynamic_threshold(12 - interval + 1, HAZARD)
+            assert threshold == pytest.approx(cost_model.reading(of_p, DECAY, estimator))
         # With so few rows nothing was sampled.
         predicted, actual = head.stats["predicted"], head.stats["actual"]
         for kind, name in (("differential", "hot_rows"), ("increment", "cold_rows")):
