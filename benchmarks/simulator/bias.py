@@ -13,13 +13,15 @@ BOUNDS = (0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 
 
 class BernoulliTrace:
-    """Rows of one p, independent in each interval, with `clump` occurrences in each that they are in.
+    """Rows of one p, independent in each interval, with `clump` occurrences on average in each that they are in.
+
+    The occurrences are geometrically distributed: at least one, and sometimes many more.
 
     Args:
         p: of each row.
         rows: how many.
         intervals: how many.
-        clump: occurrences per interval with any.
+        clump: mean occurrences per interval with any.
         seed: of the draws.
     """
 
@@ -33,7 +35,7 @@ class BernoulliTrace:
         truth = np.full(self.rows, self._p, np.float32)
         for _ in range(self.intervals):
             rows = np.flatnonzero(random.random(self.rows) < self._p).astype(np.int32)
-            yield Interval(rows, np.full(rows.size, self._clump, np.float32), truth)
+            yield Interval(rows, random.geometric(1 / self._clump, rows.size).astype(np.float32), truth)
 
 
 def mean_estimate(trace, estimator: str, decay: float = 0.9) -> float:
@@ -46,8 +48,8 @@ def mean_estimate(trace, estimator: str, decay: float = 0.9) -> float:
 
 def clumped(values: Sequence[float] = (0.01, 0.1, 0.3, 0.6, 0.9), clumps: Sequence[int] = (1, 3, 10),
             rows: int = 20_000, intervals: int = 100) -> Table:
-    """What rows of a known p read, with 1, 3 or 10 occurrences in each interval in which they are updated."""
-    found = Table("Mean estimate, by occurrences per interval that a row is in",
+    """What rows of a known p read, with 1, 3 or 10 occurrences on average in each interval in which they are updated."""
+    found = Table("Mean estimate, by mean occurrences per interval that a row is in",
                   ["true p", "updates", *(f"accesses, {clump}" for clump in clumps)])
     for p in values:
         found.add(f"{p:g}", mean_estimate(BernoulliTrace(p, rows, intervals), "updates"),

@@ -193,7 +193,7 @@ def test_what_was_measured_survives_a_restart(tmp_path, monkeypatch):
     assert intervals == [None, 10.0, 10.0, 12.0], "the first is from the start of the process to its first cut"
     # Nothing was restored yet: as dear as writing. Unknown intervals: the default weight.
     assert [head.policy["hazard"] for head in heads] == [1 / 12, 1 / 12, 0.01, 0.01]
-    assert heads[3].policy["threshold"] == cost_model.dynamic_threshold(12 - 2, 0.01)
+    assert heads[3].policy["threshold"] == pytest.approx(cost_model.reading(cost_model.dynamic_threshold(12 - 2, 0.01), DECAY))
     assert manager.stats()["seconds_per_interval"] == 12.0
     manager.close()
 
