@@ -11,8 +11,8 @@ from tfadaptcp import draining, policies, quantization as quantizing, terminatio
 from tfadaptcp.checkpoint.store import normalize
 from tfadaptcp.embeddings import lazy_build
 from tfadaptcp.errors import AdaptCPError, CheckpointNotFoundError, FencedError
-from tfadaptcp.manager import ON_PENDING, CheckpointManager
-from tfadaptcp.options import EngineOptions
+from tfadaptcp.manager import CheckpointManager
+from tfadaptcp.options import ON_PENDING, EngineOptions, options_for
 from tfadaptcp.policies.base import Estimation
 from tfadaptcp.scalars import ScalarWriter
 
@@ -42,8 +42,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             directory; start fresh, with a log line, if there is none. Training that follows goes on from there; after
             a restore that failed, and for another model, the next begins with one.
         quantization: how rows are quantised in files: a `Quantization`, "auto", or None: not at all.
-        engine: `EngineOptions`.
-        on_pending: while a checkpoint is still being written: "skip" the next one, or "wait".
+        engine: see `CheckpointManager`.
+        on_pending: while a checkpoint is still being written: "skip" the next one, or "wait". None: what the policy
+            brings, as the baselines do, or "skip".
         on_failure: when a checkpoint has failed: "continue" with a warning, or "stop" training by raising its error at
             the next end of a batch. A coordinator that has been superseded always stops.
         save_at_end: at the end of `fit`, save what is newer than the last checkpoint, and wait until it is durable.
@@ -68,11 +69,13 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
     def __init__(self, directory: Union[str, os.PathLike], save_freq: Union[int, str] = 1000,
                  policy: Union[str, policies.Policy] = "adaptive", *, buffer_dir: Optional[str] = None,
                  max_to_keep: int = 3, restore: bool = False, quantization: quantizing.Choice = None,
-                 engine: EngineOptions = EngineOptions(), on_pending: str = "skip", on_failure: str = "continue",
+                 engine: Optional[EngineOptions] = None, on_pending: Optional[str] = None, on_failure: str = "continue",
                  save_at_end: bool = True, log_dir: Optional[Union[str, os.PathLike]] = None):
         super().__init__()
         if save_freq != "epoch" and (isinstance(save_freq, bool) or not isinstance(save_freq, int) or save_freq < 1):
             raise ValueError(f"save_freq: Received: {save_freq!r}. Expected: batches, at least 1, or 'epoch'")
+        policy = policies.get(policy)
+        on_pending = getattr(policy, "on_pending", "skip") if on_pending is None else on_pending
         for name, value, choices in (("on_pending", on_pending, ON_PENDING), ("on_failure", on_failure, _ON_FAILURE)):
             if value not in choices:
                 raise ValueError(f"{name}: Received: {value!r}. Expected: one of {choices}")
@@ -80,8 +83,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._supports_tf_logs = True
         self._save_freq = save_freq
         self._manager_args: Dict[str, Any] = dict(
-            directory=directory, policy=policies.get(policy), buffer_dir=buffer_dir, max_to_keep=max_to_keep,
-            quantization=quantizing.get(quantization), engine=engine)
+            directory=directory, policy=policy, buffer_dir=buffer_dir, max_to_keep=max_to_keep,
+            quantization=quantizing.get(quantization), engine=options_for(policy, engine))
         self._restore = restore
         self._on_pending = on_pending
         self._on_failure = on_failure

@@ -194,6 +194,15 @@ class Engine:
                 return json.loads(self._ops.adaptcp_save(text, copies[host.index]).numpy())
         return self.on_all(save_on, timeout_seconds)
 
+    def wait_captured(self, sequence: int, timeout_seconds: float) -> None:
+        """Blocks until every host has captured the rows of a cut that is being saved, or its checkpoint has ended.
+
+        Whatever goes wrong the save meets too, and tells.
+        """
+        with contextlib.suppress(Exception):
+            self.on_all(lambda host: self.call(host, self._ops.adaptcp_wait_captured, {"sequence": sequence}),
+                        timeout_seconds)
+
     def scan_base(self, request: Dict[str, Any]) -> Dict[int, Dict[str, Any]]:
         """Writes all rows, read beside training and checkpoints, into segments on every host. Blocks, for as long as it
         takes, up to hours; fails as a whole."""

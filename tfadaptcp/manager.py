@@ -23,14 +23,12 @@ from tfadaptcp.engine import Engine
 from tfadaptcp.errors import CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError
 from tfadaptcp.info import CheckpointInfo, RestoreReport
 from tfadaptcp.leftovers import Leftovers
-from tfadaptcp.options import EngineOptions
+from tfadaptcp.options import ON_PENDING, EngineOptions, options_for
 from tfadaptcp.pending import Pending
 from tfadaptcp.policies.base import Estimation
 from tfadaptcp.scanned_base import ScannedBase, Tries
 
 _log = logging.getLogger("tfadaptcp")
-
-ON_PENDING = ("skip", "wait")
 
 
 class CheckpointManager:
@@ -57,7 +55,7 @@ class CheckpointManager:
         buffer_dir: reserved for two-level checkpoints; must be None.
         max_to_keep: checkpoints of this lineage that stay.
         quantization: how rows are quantised in files: a `Quantization`, "auto", or None: not at all.
-        engine: `EngineOptions`.
+        engine: `EngineOptions`. None: those that the policy brings, as the baselines do, or the defaults.
 
     Raises:
         UnbuiltModelError: the model has no variables yet.
@@ -69,18 +67,16 @@ class CheckpointManager:
     def __init__(self, model: tf.keras.Model, directory: Union[str, os.PathLike],
                  policy: Union[str, policies.Policy] = "adaptive", *, optimizer: Any = None,
                  buffer_dir: Optional[str] = None, max_to_keep: int = 3, quantization: quantizing.Choice = None,
-                 engine: EngineOptions = EngineOptions()):
+                 engine: Optional[EngineOptions] = None):
         self._policy = policies.get(policy)
-        self._options = engine
-        if not isinstance(engine, EngineOptions):
-            raise ValueError(f"engine: Received: {engine!r}. Expected: an EngineOptions")
+        self._options = options_for(self._policy, engine)
         if isinstance(max_to_keep, bool) or not isinstance(max_to_keep, int) or max_to_keep < 1:
             raise ValueError(f"max_to_keep: Received: {max_to_keep!r}. Expected: an integer of at least 1")
         if buffer_dir is not None:
             raise ValueError(f"buffer_dir: Received: {buffer_dir!r}. Expected: None, nothing else is supported yet")
         self._quantization = quantizing.get(quantization)
         self._directory = normalize(directory)
-        self._store = Store(deadline_seconds=engine.timeout_seconds)
+        self._store = Store(deadline_seconds=self._options.timeout_seconds)
         self._store.check_supported(self._directory)
         self._leftovers = Leftovers(self._store, self._directory, max_to_keep)
         self._model = model
@@ -157,7 +153,9 @@ class CheckpointManager:
         self._last.update(drain_wait_seconds=drained - start, cut_seconds=time.monotonic() - drained)
         if self._options.capture == "blocking":
             self._join(pending)
-            self._last["blocked_seconds"] = time.monotonic() - start
+        elif self._options.capture == "snapshot":
+            self._engine.wait_captured(pending.draft.sequence, self._options.timeout_seconds)
+        self._last["blocked_seconds"] = time.monotonic() - start
         return CheckpointInfo.of(pending.draft, durable=False)
 
     def wait(self) -> Optional[CheckpointInfo]:
@@ -247,7 +245,7 @@ class CheckpointManager:
           * Seconds: "drain_wait_seconds" for scheduled steps before the cut, "cut_seconds" for the cut, which training
             waits for; of the slowest parameter server "drain_seconds" until every row was captured and
             "upload_seconds" from then until all was durable; "save_seconds" altogether, with the commit;
-            "blocked_seconds" with `capture="blocking"`.
+            "blocked_seconds" that `save` took when none was pending, and training stood still.
           * Of the last base that was read beside training and is in use: "scan_seconds", "scan_bytes". No checkpoint
             counts these bytes as its own.
         """
@@ -361,7 +359,7 @@ class CheckpointManager:
         is_base = head is None or replaced or chain.needs_base(head, groups)
         begin_scan = False
         if not is_base and self._scan is None and self._policy.base_due(stats):
-            is_base = self._options.capture == "blocking" or getattr(self._policy, "snapshot_bases", False)
+            is_base = self._options.capture != "save_on_update" or getattr(self._policy, "snapshot_bases", False)
             begin_scan = not is_base and self._scan_tries.may_begin
         if is_base:
             scan = None

@@ -1,9 +1,10 @@
 """Options of the engine, apart from those of the policy."""
 
 import dataclasses
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
-CAPTURES = ("save_on_update", "blocking")
+ON_PENDING = ("skip", "wait")
+CAPTURES = ("save_on_update", "snapshot", "blocking")
 CONSISTENCIES = ("step", "row")
 # Longer ones overflow in the clocks that they are handed to.
 _MOST_SECONDS = 1e6
@@ -15,7 +16,9 @@ class EngineOptions:
 
     Args:
         capture: "save_on_update" copies rows while training goes on: in the background, and before an update where
-            that comes first. "blocking": training stands still until everything is written.
+            that comes first. "snapshot": training stands still until all rows are copied to memory, or, where they need
+            more than `capture_memory_bytes`, until all but that much is written. "blocking": training stands still until
+            the checkpoint is durable.
         consistency: "step" lets all scheduled steps finish before the cut, so that every table and dense variable is
             cut at one step. "row" doesn't wait: each row is whole, but its parameter may be one step ahead of its
             slots, and parameter servers are cut a moment apart. "step" falls back to "row" when fewer than 20 steps
@@ -66,3 +69,15 @@ class EngineOptions:
                 "drain_threads": self.writer_threads, "capture_memory_bytes": self.capture_memory_bytes,
                 "update_wait_ms": int(1000 * self.update_wait_seconds),
                 "lookup_capture": self.lookup_capture and self.capture == "save_on_update"}
+
+
+def options_for(policy: Any, engine: Optional[EngineOptions]) -> EngineOptions:
+    """Returns the options that a user gave, as a whole; else those that come with the policy; else the defaults.
+
+    Raises:
+        ValueError: what was given are no `EngineOptions`.
+    """
+    options = getattr(policy, "engine_options", EngineOptions()) if engine is None else engine
+    if not isinstance(options, EngineOptions):
+        raise ValueError(f"engine: Received: {options!r}. Expected: an EngineOptions")
+    return options

@@ -146,6 +146,19 @@ class SaveOp : public AsyncRequestOp {
   }
 };
 
+class WaitCapturedOp : public AsyncRequestOp {
+ public:
+  using AsyncRequestOp::AsyncRequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext*, const Json& request) override {
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    session->WaitCaptured(request.value("sequence", Seq{0}));
+    return Status::Ok();
+  }
+};
+
 class ScanBaseOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
@@ -220,6 +233,7 @@ ADAPTCP_OP("SeedTable", SeedTableOp);
 ADAPTCP_OP("Detach", DetachOp);
 ADAPTCP_OP("Cut", CutOp);
 ADAPTCP_OP("Save", SaveOp);
+ADAPTCP_OP("WaitCaptured", WaitCapturedOp);
 ADAPTCP_OP("ScanBase", ScanBaseOp);
 ADAPTCP_OP("VoidScans", VoidScansOp);
 ADAPTCP_OP("Resolve", ResolveOp);

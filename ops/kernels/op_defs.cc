@@ -186,6 +186,13 @@ REGISTER_OP("Adaptcp>Save")
          "(named in the request). Asynchronous: it holds no thread of the op "
          "pool. reply: JSON {segments, stats}.");
 
+REGISTER_OP("Adaptcp>WaitCaptured")
+    .Input("request: string")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Returns when every row of the cut `sequence` is captured, or its "
+         "checkpoint has ended. Asynchronous.");
+
 REGISTER_OP("Adaptcp>ScanBase")
     .Input("request: string")
     .Output("reply: string")

@@ -73,6 +73,12 @@ void SavePipeline::CloseWhenIdle() {
   idle_.wait(lock, [&] { return running_ == 0 || !status_.ok(); });
   closed_ = true;
   work_.notify_all();
+  idle_.notify_all();
+}
+
+void SavePipeline::WaitClosed() {
+  std::unique_lock<std::mutex> lock(mu_);
+  idle_.wait(lock, [&] { return closed_ || !status_.ok(); });
 }
 
 bool SavePipeline::Pop(std::unique_ptr<CapturedBatch>* batch) {

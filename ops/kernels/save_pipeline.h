@@ -67,6 +67,9 @@ class SavePipeline {
   // Waits for running captures, then closes: Pop ends after what is queued.
   // The caller must have seen that no row is left uncaptured.
   void CloseWhenIdle();
+  // Blocks until it is closed or aborted: until every row is captured, or none
+  // will be any more.
+  void WaitClosed();
   // Blocks; false when closed and empty, or aborted.
   bool Pop(std::unique_ptr<CapturedBatch>* batch);
 
@@ -83,7 +86,7 @@ class SavePipeline {
   mutable std::mutex mu_;
   std::condition_variable room_;      // bytes were released, or aborted
   std::condition_variable work_;      // a batch came, closed, or aborted
-  std::condition_variable idle_;      // running_ fell to 0, or aborted
+  std::condition_variable idle_;      // running_ fell to 0, closed, or aborted
   std::deque<std::unique_ptr<CapturedBatch>> queue_;
   size_t used_ = 0;
   size_t peak_ = 0;

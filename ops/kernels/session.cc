@@ -270,6 +270,15 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   return Status::Ok();
 }
 
+void Session::WaitCaptured(Seq sequence) const {
+  std::shared_ptr<SavePipeline> pipeline;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (pending_ == sequence) pipeline = pipeline_;
+  }
+  if (pipeline != nullptr) pipeline->WaitClosed();
+}
+
 Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
                      Json* reply) {
   const auto began = Clock::now();

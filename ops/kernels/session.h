@@ -46,6 +46,9 @@ class Session {
   Status Save(const Json& request, const std::vector<tensorflow::Tensor>& dense,
               Json* reply);
 
+  // Blocks until every row of that cut is captured, or its checkpoint has ended.
+  void WaitCaptured(Seq sequence) const;
+
   // Blocks until all rows, read beside training and checkpoints, are durable in
   // segments of a base that starts at the cut request.start. request: as Save's,
   // with `start`.

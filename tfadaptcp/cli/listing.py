@@ -33,9 +33,9 @@ def run(directory: str, as_json: bool) -> int:
         print(json.dumps({"directory": directory, "checkpoints": entries, "damage": broken}, indent=2))
     elif heads:
         print(f"{'name':<34} {'generation':>10} {'step':>10} {'epoch':>5} {'batch':>7}  {'created (UTC)':<23} "
-              f"{'policy':<13} {'written':>10} {'restore':>10}  quantization")
+              f"{'policy':<18} {'written':>10} {'restore':>10}  quantization")
         for info in map(CheckpointInfo.of, heads):
             print(f"{info.name:<34} {info.generation:>10} {info.step:>10} {info.epoch:>5} {info.batch:>7}  "
-                  f"{info.created[:23]:<23} {info.policy:<13} {size(info.bytes_written):>10} {size(info.bytes):>10}  "
+                  f"{info.created[:23]:<23} {info.policy:<18} {size(info.bytes_written):>10} {size(info.bytes):>10}  "
                   f"{info.quantization or '-'}")
     return DAMAGED if broken else WHOLE

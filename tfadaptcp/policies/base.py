@@ -116,6 +116,9 @@ class Policy(Protocol):
         predicts: optional; True: what a checkpoint will write is estimated at its cut, and recorded beside what it wrote.
         describe: optional; a method: describe(stats) returns how `hot_threshold(stats)` came about, plain JSON values for
             the manifest. A "hazard" among them weighs the bytes of a restore against those written.
+        engine_options: optional; the `EngineOptions` it is meant to run with, used where the user gives none.
+        on_pending: optional; "skip" or "wait": what `AdaptCPCallback` does while a checkpoint is being written, where the
+            user does not say; "skip" if it is not there.
     """
 
     name: str
