@@ -90,7 +90,7 @@ class CheckpointLog(_BatchCallback):
         self.checkpoints.append({
             "name": info.name, "step": info.step, "rows": rows, "bytes": stats["bytes"],
             **{key: stats[key] for key in ("rows_by_drain", "rows_by_lookup", "rows_by_update", "update_wait_seconds",
-                                           "drain_wait_seconds", "cut_seconds", "save_seconds")}})
+                                           "drain_wait_seconds", "blocked_seconds", "save_seconds")}})
         self._say(f"checkpoint of step {info.step}: " + ", ".join(
             f"{count} rows in the {kind}" for kind, count in sorted(rows.items())))
 

@@ -7,7 +7,10 @@ is killed by SIGKILL. The second job, a new process with 2 workers and 3 paramet
 checkpoint and goes on with the rest of the ratings. Before each cut the script makes a full copy of the model, for the
 one purpose of comparing the restored model with it, bit for bit.
 
-Exit code 0 only if the two are equal, and checkpoints had hot and cold rows, captured in the background and by updates.
+With `--policy check_n_run`, or another name of `tfadaptcp.policies.get`, the same jobs run on the system of that name.
+
+Exit code 0 only if the two are equal, and AdaptCP's checkpoints had hot and cold rows, captured in the background and by
+updates.
 """
 
 from __future__ import annotations
@@ -82,9 +85,11 @@ def build_model(num_ps: int):
     return model
 
 
-def checkpoint_callback(work: Path):
+def checkpoint_callback(work: Path, policy: str):
     """What a user adds to `fit`; the arguments after `save_freq` suit this example, the defaults suit real jobs."""
     import tfadaptcp
+    if policy != "adaptive":
+        return tfadaptcp.AdaptCPCallback(work / "checkpoints", save_freq=SAVE_FREQ, policy=policy)
     return tfadaptcp.AdaptCPCallback(
         work / "checkpoints", save_freq=SAVE_FREQ,
         # A new base every 6 checkpoints, and restores that weigh a lot: so that rows turn hot among so few checkpoints.
@@ -98,7 +103,7 @@ def checkpoint_callback(work: Path):
 # ---- the jobs ---------------------------------------------------------------
 
 
-def run_job(source: Path, work: Path, num_ps: int, kill_at: int | None, batches: int) -> dict:
+def run_job(source: Path, work: Path, num_ps: int, kill_at: int | None, batches: int, policy: str) -> dict:
     """Trains up to batch number `batches`, from the newest checkpoint if there is one; returns what there is to tell."""
     with contextlib.redirect_stdout(io.StringIO()):  # TFRA prints
         import tfadaptcp
@@ -133,7 +138,7 @@ def run_job(source: Path, work: Path, num_ps: int, kill_at: int | None, batches:
 
     dataset = tf.keras.utils.experimental.DatasetCreator(
         lambda context: data.stream(str(stream), BATCH_SIZE, first, WORKERS))
-    checkpoints = checkpoint_callback(work)
+    checkpoints = checkpoint_callback(work, policy)
     # Nothing is restored after the second job, so it needs no copies.
     witness = callbacks.Witness(SAVE_FREQ, cluster.coordinator(), work if kill_at is not None else None)
     log = callbacks.CheckpointLog(checkpoints, say)
@@ -170,6 +175,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path(".cache/ml-100k"), help="the folder that `make data` fills")
     parser.add_argument("--small", action="store_true", help="train on fewer batches")
+    parser.add_argument("--policy", default="adaptive", metavar="NAME", help="adaptive, check_n_run, native_incremental, "
+                        "incr_ckpt_<N>, incremental, differential or full")
     parser.add_argument("--job", choices=("first", "second"), help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -177,7 +184,7 @@ def main() -> int:
 
     if arguments.job is not None:
         num_ps, kill_at = (2, plan.kill_at) if arguments.job == "first" else (3, None)
-        result = run_job(arguments.data, arguments.work, num_ps, kill_at, plan.batches)
+        result = run_job(arguments.data, arguments.work, num_ps, kill_at, plan.batches, arguments.policy)
         (arguments.work / f"{arguments.job}.json").write_text(json.dumps(result))
         sys.stdout.flush()
         # Without taking TensorFlow down: it would wait for servers that have gone.
@@ -188,10 +195,10 @@ def main() -> int:
     import movielens_report
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="movielens-ps-") as folder:
-        options = ["--data", str(arguments.data), *(["--small"] if arguments.small else [])]
+        options = ["--data", str(arguments.data), "--policy", arguments.policy, *(["--small"] if arguments.small else [])]
         jobs = [start_job(name, Path(folder), options) for name in ("first", "second")]
     say(f"done in {time.monotonic() - started:.0f} s\n")
-    return movielens_report.show(*jobs)
+    return movielens_report.show(*jobs, policy=arguments.policy)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def test_copies_are_compared_bit_for_bit(tmp_path):
 def _jobs():
     def checkpoint(step, rows):
         return {"name": f"c{step}", "step": step, "rows": rows, "bytes": dict.fromkeys(rows, 10_000), "rows_by_drain": 5,
-                "rows_by_lookup": 0, "rows_by_update": 1, "update_wait_seconds": 0.0, "drain_wait_seconds": 0.0, "cut_seconds": 0.0,
+                "rows_by_lookup": 0, "rows_by_update": 1, "update_wait_seconds": 0.0, "drain_wait_seconds": 0.0, "blocked_seconds": 0.0,
                 "save_seconds": 0.0}
     first = {"failed": True, "losses": {"100": 1.2, "200": 1.1}, "drain_wait": 0.0,
              "checkpoints": [checkpoint(100, {"base": 6}), checkpoint(200, {"increment": 4, "differential": 2})]}
@@ -110,6 +110,15 @@ def _zero(key):
         for item in first["checkpoints"] + second["checkpoints"]:
             item[key] = 0
     return zero
+
+
+def test_other_policies_need_no_hot_rows(capsys):
+    first, second = _jobs()
+    _drop_kind("differential")(first, second)
+    assert _load("movielens_report").show(first, second, policy="check_n_run") == 0
+    assert "policy check_n_run" in capsys.readouterr().out
+    second["differences"].append("user/rows: 1 of 4 values differ")
+    assert _load("movielens_report").show(first, second, policy="check_n_run") == 1
 
 
 @pytest.mark.parametrize(("spoil", "complaint"), [
