@@ -192,13 +192,15 @@ def test_a_restore_voids_the_scan(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("policy,options", [
-    (policies.Full(), {}), (policies.Incremental(full_every=1), {"capture": "blocking"})], ids=["full", "blocking"])
+    (policies.Full(), {}), (policies.Incremental(full_every=1), {"capture": "blocking"}),
+    (policies.Incremental(full_every=1), {"capture": "snapshot"})], ids=["full", "blocking", "snapshot"])
 def test_snapshot_bases_stay(policy, options, tmp_path):
     job = Job(tmp_path, policy, **options)
     job.write(range(100))
     heads = [job.save() for _ in range(4)]
     assert job.manager._scan is None
     assert [head.base_sequence for head in heads][-1] == heads[-1 if policy.name == "full" else -2].sequence
+    assert heads[-2].base_sequence == heads[-2].sequence
     job.check_all()
 
 
