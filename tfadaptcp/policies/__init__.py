@@ -11,7 +11,6 @@ from tfadaptcp.policies.simple import Differential, Full, Incremental
 
 __all__ = ["ALL_HOT", "NONE_HOT", "Adaptive", "CheckNRun", "Differential", "Estimation", "Full", "IncrCkpt", "Incremental",
            "PHistogram", "Policy", "PolicyStats", "get"]
-           "PolicyStats", "get"]
 
 _BY_NAME: Dict[str, Callable[[], Policy]] = {
     **{policy.name: policy for policy in (Adaptive, CheckNRun, Differential, Full, Incremental)},
