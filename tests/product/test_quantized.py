@@ -6,8 +6,9 @@ import tensorflow as tf
 
 import tfadaptcp
 from tests.support import oracle, quantizing, rows
+from tests.support.bases import end_scan
 from tests.support.saving import Mixed, heads_of
-from tfadaptcp import Quantization, cli
+from tfadaptcp import Quantization, cli, policies
 
 DIM = 16
 BFLOAT16 = ("bfloat16", 16)
@@ -65,6 +66,23 @@ def test_training_never_sees_it(trainer, tmp_path):
     manager.save()
     manager.wait()
     oracle.check(before, model)
+
+
+def test_a_base_that_is_read_beside_training(trainer, tmp_path):
+    model = restart(trainer)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, policies.Incremental(full_every=1), max_to_keep=10,
+                                          quantization=Quantization(4))
+    for _ in range(5):
+        trainer.train(1)
+        copy = oracle.take(model)
+        manager.save()
+        manager.wait()
+        end_scan(manager)
+    head = heads_of(tmp_path)[-1]
+    assert {ref.sequence for ref in head.objects if ref.kind == "base"} == {head.base_sequence}
+    assert head.base_sequence > 1
+    model.load_adaptcp(tmp_path)
+    oracle.check(quantizing.of_copy(copy, model, ("asymmetric", 4), BFLOAT16), model)
 
 
 def test_other_shards_other_tools_and_a_part_of_it(trainer, tmp_path, capsys):
