@@ -174,6 +174,9 @@ Status QuantizedColumn::CheckRecords(const std::string& what) const {
 }
 
 void QuantizedColumn::Read(char* to) const {
+  // With rows, the file is as long as they are; without, they may be of any
+  // length, and no memory is taken for one.
+  if (rows_ == 0) return;
   const DefaultFloatEnvironment environment;
   const RowKernels& kernels = Kernels();
   const size_t record = RecordBytes(codec_, bits_, dim_);
