@@ -250,6 +250,12 @@ TEST(RowBlockTest, UnknownVersionAndCodecAreNamed) {
   EXPECT_EQ(status.message(),
             "unknown row block version. Received: 2. Expected: 1");
   other = block.record;
+  other[17] = 1;
+  status = RowBlockView::Parse(other, {group}, &view);
+  EXPECT_EQ(status.code(), Status::Code::kDataLoss);
+  EXPECT_NE(status.message().find("keys: a codec for values of floating point"),
+            std::string::npos);
+  other = block.record;
   other[17] = 9;
   status = RowBlockView::Parse(other, {group}, &view);
   EXPECT_EQ(status.code(), Status::Code::kUnimplemented);
