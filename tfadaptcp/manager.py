@@ -136,6 +136,7 @@ class CheckpointManager:
             raise self._fenced
         self._require_its_optimizer()
         self._counters["saves"] += 1
+        began = time.monotonic()
         for engine in (self._engine, getattr(self._model, ENGINE)):  # the model may have got another one since
             if engine.is_writing:  # perhaps another manager's
                 if on_pending == "skip":
@@ -155,7 +156,7 @@ class CheckpointManager:
             self._join(pending)
         elif self._options.capture == "snapshot":
             self._engine.wait_captured(pending.draft.sequence, self._options.timeout_seconds)
-        self._last["blocked_seconds"] = time.monotonic() - start
+        self._last["blocked_seconds"] = time.monotonic() - began
         return CheckpointInfo.of(pending.draft, durable=False)
 
     def wait(self) -> Optional[CheckpointInfo]:
@@ -245,7 +246,7 @@ class CheckpointManager:
           * Seconds: "drain_wait_seconds" for scheduled steps before the cut, "cut_seconds" for the cut, which training
             waits for; of the slowest parameter server "drain_seconds" until every row was captured and
             "upload_seconds" from then until all was durable; "save_seconds" altogether, with the commit;
-            "blocked_seconds" that `save` took when none was pending, and training stood still.
+            "blocked_seconds" that `save` took, with its waits for the checkpoint before and for steps.
           * Of the last base that was read beside training and is in use: "scan_seconds", "scan_bytes". No checkpoint
             counts these bytes as its own.
         """

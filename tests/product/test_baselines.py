@@ -179,7 +179,8 @@ def test_check_n_run_stands_still_until_all_is_copied(tmp_path, reader, monkeypa
     storing.go()
     training.join(60)
     manager.wait()
-    assert manager.stats()["rows_by_update"] == 0 and manager.stats()["skipped"] == 0
+    stats = manager.stats()
+    assert stats["rows_by_update"] == stats["skipped"] == 0 and "blocked_seconds" in stats
     assert [request["drain_threads"] for request in cuts] == [1, 1]
     for copy, info in zip(copies, manager.checkpoints, strict=True):
         restores(tmp_path, reader, copy, info.name)
