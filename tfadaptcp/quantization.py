@@ -32,7 +32,7 @@ class Quantization:
             "asymmetric" ("adaptive": worth its time with 4 bits and fewer); a codebook ("kmeans"); "bfloat16" rounds
             each value to 16 bits. "auto": "adaptive" with 4 bits and fewer, "asymmetric" with 8.
         slots: for the tables of optimizer slots: a `Quantization` of their own; "raw" or False: as they are. None:
-            "bfloat16", whose error is relative to each value. On a grid Adam's small second moments become 0, next to
+            "bfloat16", whose error is relative to each value. On a grid Adam's small second moments vanish beside
             large ones, and the first step after a restore then is a leap for these elements.
         expected_restores: restores that the job will go through, for bits="auto". Restores are counted in the
             checkpoints of a lineage, from its first on; one in part or into another directory begins anew.

@@ -76,3 +76,21 @@ def test_numbers_of_dtypes_need_no_more_memory_than_they_have(tool, tmp_path):
     for dtype in ("float32", "float64"):
         empty = np.zeros((0, 7), numpy_dtype(dtype))
         assert _read(_written(tool, tmp_path, empty, dtype, "kmeans", 2)).shape == (0, 7)
+
+
+def test_adams_next_step_in_the_default_for_slots_and_on_a_grid():
+    """Why slots are written in bfloat16 if nothing else is said: docs/guide.md."""
+    source = np.random.default_rng(0)
+    scale = np.exp(source.normal(size=(50, 64))) * 1e-3
+    m = v = np.zeros_like(scale)
+    for _ in range(300):
+        gradient = source.normal(size=scale.shape) * scale
+        m, v = .9 * m + .1 * gradient, .999 * v + .001 * gradient ** 2
+    gradient = source.normal(size=scale.shape) * scale
+
+    def most(*how):
+        left_m, left_v = (quantizing.dequantized(slot.astype(np.float32), *how) for slot in (m, v))
+        step = (.9 * left_m + .1 * gradient) / (np.sqrt(.999 * left_v + .001 * gradient ** 2) + 1e-7)
+        return np.abs(step).max()
+
+    assert most("raw", 0) < 2 and most("bfloat16", 16) < 2 and most("asymmetric", 8) > 10

@@ -45,6 +45,8 @@ def test_every_head_restores_to_what_the_oracle_quantises(case, trainer, tmp_pat
     for i in range(3):
         rows.write(model, [7, 1000 + i], seed=i)  # random bits: NaN, infinite and huge elements too
         rows.write(model, [2000 + i], value=0.1 * i)
+        rows.write(model, [3000 + i], seed=i, tables=slice(1))  # without slots
+        rows.write(model, [4000 + i], seed=i, tables=slice(1, 2))
         rows.remove(model, [3 + i])
         copy = oracle.take(model)
         info = manager.save()
