@@ -83,8 +83,8 @@ def test_estimates_decide_and_survive(estimator, solver, tmp_path):
         manager.wait()
         head = heads_of(tmp_path)[-1]
         threshold = head.policy["threshold"]
-        assert head.policy == {"name": "adaptive", "threshold": threshold, "decay": DECAY, "estimator": estimator,
-                               "solver": solver, "hazard": HAZARD, "period": 12}
+        assert head.policy.items() >= {"name": "adaptive", "decay": DECAY, "estimator": estimator, "solver": solver,
+                                       "hazard": HAZARD, "period": 12}.items()
         found = written(tmp_path, head, GROUP)
         for kind, group in found.items():
             expected = {key: p[key] for key in group}
