@@ -94,7 +94,7 @@ def checkpoint_callback(work: Path, policy: str):
         work / "checkpoints", save_freq=SAVE_FREQ,
         # A new base every 6 checkpoints, and restores that weigh a lot: so that rows turn hot among so few checkpoints.
         # The first base has next to nothing of the rows to come; what follows may well grow to twice its size.
-        policy=tfadaptcp.policies.Adaptive(first_period=6, restore_weight=10, max_restore_factor=20),
+        policy=tfadaptcp.policies.Adaptive(renewal="period", first_period=6, restore_weight=10, max_restore_factor=20),
         # Little room for rows that are captured and not written yet: here all of them would fit, as they never do in a
         # large job, and training would hardly meet a row that is still to be saved.
         engine=tfadaptcp.EngineOptions(capture_memory_bytes=1 << 18))

@@ -43,7 +43,9 @@ class Decay {
   // After a write, `intervals` after the last one.
   float Written(float estimate, uint32_t intervals) const {
     const float idle = Idle(estimate, intervals);
-    return estimator_ == Estimator::kUpdates ? idle + Gain() : idle;
+    if (estimator_ == Estimator::kAccesses) return idle;
+    // Rounding must not carry it above 1, where even "nothing is hot" is hot.
+    return std::min(idle + Gain(), 1.0f);
   }
   // Of a row that is written and was not there before. The lookup that came
   // first has found no entry to be recorded in.

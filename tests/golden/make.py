@@ -23,7 +23,7 @@ from tfadaptcp import EngineOptions, Quantization, policies
 HERE = Path(__file__).parent
 # Several blocks a file, several files an increment, several slices a dense variable.
 SMALL = EngineOptions(block_bytes=100, segment_bytes=2500)
-LONG_CHAIN = policies.Adaptive(restore_weight=8.0, first_period=10, max_restore_factor=50.0)
+LONG_CHAIN = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=10, max_restore_factor=50.0)
 
 
 class Recorder:

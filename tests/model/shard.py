@@ -29,7 +29,7 @@ class Decay:
         return p * (self._powers[intervals] if intervals < 64 else np.float32(self.factor ** intervals))
 
     def written(self, p: np.float32, intervals: int) -> np.float32:
-        return self.idle(p, intervals) + np.float32(1 - self.factor)
+        return min(self.idle(p, intervals) + np.float32(1 - self.factor), np.float32(1))
 
     def restored(self, p: np.float32, age: int) -> np.float32:
         return p * np.float32(self.factor ** age)

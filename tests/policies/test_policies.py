@@ -146,7 +146,7 @@ def test_estimations():
 
 
 def test_adaptive_renews_after_a_period_or_when_a_restore_reads_too_much():
-    policy = policies.Adaptive(first_period=5)
+    policy = policies.Adaptive(first_period=5, renewal="period")
     assert [policy.base_due(stats(checkpoints_since_base=k)) for k in range(7)] == [False] * 5 + [True] * 2
     assert not policy.base_due(stats(checkpoints_since_base=1, bytes_restore=2000))
     assert policy.base_due(stats(checkpoints_since_base=1, bytes_restore=2001))

@@ -30,7 +30,8 @@ class WithSnapshots(policies.Adaptive):
 
 
 def adaptive(make=policies.Adaptive, **options):
-    return make(**{"restore_weight": 4.0, "first_period": 12, "max_restore_factor": 99.0, "decay": DECAY, **options})
+    return make(**{"restore_weight": 4.0, "first_period": 12, "renewal": "period", "max_restore_factor": 99.0,
+                   "decay": DECAY, **options})
 
 
 def build(shards=2, seed=5):

@@ -229,7 +229,7 @@ def test_a_failed_save_stops_training_at_the_next_batch(tmp_path):
 def damaged_directory(tmp_path):
     """Two heads whose objects are all there, of every kind; returns copies by name."""
     model = oracle.build("adam")
-    policy = policies.Adaptive(restore_weight=8.0, first_period=5, decay=0.5, max_restore_factor=20.0)
+    policy = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=5, decay=0.5, max_restore_factor=20.0)
     manager = tfadaptcp.CheckpointManager(model, tmp_path, policy, max_to_keep=9)
     copies = {}
     for i in range(4):

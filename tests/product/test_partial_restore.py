@@ -14,7 +14,7 @@ import tfadaptcp
 from tests.support import oracle, rows
 
 SLOTS = ("", "/m", "/v")
-POLICY = tfadaptcp.policies.Adaptive(restore_weight=8.0, first_period=10, max_restore_factor=50.0)
+POLICY = tfadaptcp.policies.Adaptive(restore_weight=8.0, renewal="period", first_period=10, max_restore_factor=50.0)
 
 
 def group(i, name=None):

@@ -90,7 +90,7 @@ def fill(model):
         variable.upsert(tf.range(KEYS, dtype=tf.int64), tf.fill((KEYS, variable.dim), -1.0 - i))
 
 
-POLICY = policies.Adaptive(restore_weight=8.0, first_period=6, decay=0.5, max_restore_factor=20.0)
+POLICY = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=6, decay=0.5, max_restore_factor=20.0)
 
 
 @pytest.mark.parametrize("options", [

@@ -10,7 +10,7 @@ from tests.golden import models
 from tests.support import oracle, rows
 from tests.support.saving import heads_of, save
 
-LONG_CHAIN = tfadaptcp.policies.Adaptive(restore_weight=8.0, first_period=10, max_restore_factor=50.0)
+LONG_CHAIN = tfadaptcp.policies.Adaptive(restore_weight=8.0, renewal="period", first_period=10, max_restore_factor=50.0)
 
 
 def read(directory, table, checkpoint=None, batch=7):

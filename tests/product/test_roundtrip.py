@@ -16,9 +16,10 @@ POLICIES = {
     "incremental_2": policies.Incremental(full_every=2),
     "differential": policies.Differential(),
     "adaptive": policies.Adaptive(),
-    "adaptive_short": policies.Adaptive(restore_weight=8.0, first_period=3, decay=0.5, max_restore_factor=20.0),
-    "bisection_short": policies.Adaptive(restore_weight=8.0, first_period=3, decay=0.5, max_restore_factor=20.0,
-                                         solver="bisection"),
+    "adaptive_short": policies.Adaptive(restore_weight=8.0, renewal="period", first_period=3, decay=0.5,
+                                        max_restore_factor=20.0),
+    "bisection_short": policies.Adaptive(restore_weight=8.0, renewal="period", first_period=3, decay=0.5,
+                                         max_restore_factor=20.0, solver="bisection"),
     "marginal": policies.Adaptive(restore_weight=8.0, first_period=4, decay=0.5, renewal="marginal"),
 }
 # Every policy with one optimizer, every optimizer with the policies that differ most; the rest takes longer.

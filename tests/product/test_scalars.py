@@ -20,7 +20,7 @@ def read(directory):
 
 def test_scalars_are_the_stats_of_each_checkpoint(tmp_path):
     model = oracle.build(tables=2)
-    policy = policies.Adaptive(restore_weight=8.0, first_period=4, decay=0.5, max_restore_factor=20.0)
+    policy = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=4, decay=0.5, max_restore_factor=20.0)
     callback = tfadaptcp.AdaptCPCallback(tmp_path / "checkpoints", 3, policy, on_pending="wait", max_to_keep=9,
                                          log_dir=tmp_path / "logs")
     seen = {}

@@ -82,7 +82,8 @@ def no_hook_stays():
 
 @pytest.mark.parametrize("before", [True, False], ids=["reads_late", "ends_late"])
 def test_only_heads_cut_after_the_scan_go_by_it(before, tmp_path, monkeypatch):
-    job = Job(tmp_path, policies.Adaptive(restore_weight=20.0, first_period=2, decay=0.5, max_restore_factor=50.0))
+    job = Job(tmp_path, policies.Adaptive(restore_weight=20.0, renewal="period", first_period=2, decay=0.5,
+                                          max_restore_factor=50.0))
     held = Held(job.manager.engine, monkeypatch, before)
     job.write(range(200))
     first = job.save()

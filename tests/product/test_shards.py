@@ -20,7 +20,7 @@ def build(shards, partitioner=None, tables=2, optimizer="adam", **kwargs):
     return oracle.build(optimizer, tables=tables, devices=["/CPU:0"] * shards, **kwargs)
 
 
-LONG_CHAIN = policies.Adaptive(restore_weight=8.0, first_period=10, max_restore_factor=50.0)
+LONG_CHAIN = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=10, max_restore_factor=50.0)
 
 
 def make_checkpoints(model, directory, policy=LONG_CHAIN):

@@ -25,7 +25,7 @@ from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.store import Store
 
 KEEP = 2
-POLICY = policies.Adaptive(restore_weight=8.0, first_period=3, decay=0.5, max_restore_factor=20.0)
+POLICY = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=3, decay=0.5, max_restore_factor=20.0)
 OPTIONS = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=1024)
 
 

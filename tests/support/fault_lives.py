@@ -19,7 +19,7 @@ from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.store import Store
 
 KEEP = 2
-POLICY = policies.Adaptive(restore_weight=8.0, first_period=3, decay=0.5, max_restore_factor=20.0)
+POLICY = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=3, decay=0.5, max_restore_factor=20.0)
 
 
 class WithSnapshotBases(policies.Adaptive):

@@ -23,7 +23,8 @@ class Adaptive:
         restore_weight: what restores matter, as expected restores per period of `first_period` checkpoints, times the
             cost of a row read by a restore over that of a row written. 0: nothing is ever hot. None: 1, unless
             `mtbf_seconds` is given.
-        first_period: checkpoints per base; with `renewal="marginal"`, only the length assumed for the first period.
+        first_period: checkpoints per base with `renewal="period"`; otherwise only the length assumed for the first period,
+            after which each is taken to be as long as the last. It gives `restore_weight` its scale either way.
         max_restore_factor: a base is due when a restore reads more than this many times the bytes of the base.
         mtbf_seconds: mean time between failures of the whole job, instead of `restore_weight`. The hazard is then the
             mean time between checkpoints over this, times `restore_cost_ratio`; that time is measured, and until it is
@@ -38,9 +39,9 @@ class Adaptive:
         solver: "dynamic" decides at each checkpoint with the intervals left until the next base; "bisection" uses
             the published threshold: that of the least cost for the rows as they are distributed, were all of them hot or
             cold for a whole period.
-        renewal: "period" makes a base every `first_period` checkpoints; "marginal" when the cost of the last
-            checkpoint (bytes written, and the hazard times bytes that a restore reads) exceeds the average cost per
-            checkpoint since the base, the base's own bytes included. `max_restore_factor` bounds both.
+        renewal: "marginal" makes a base when the cost of the last checkpoint (bytes written, and the hazard times bytes that
+            a restore reads) exceeds the average cost per checkpoint since the base, the base's own bytes included;
+            "period" every `first_period` checkpoints. `max_restore_factor` bounds both.
 
     Raises:
         ValueError: a value is out of range.
@@ -51,7 +52,7 @@ class Adaptive:
     max_restore_factor: float = 2.0
     decay: float = 0.9
     solver: str = "dynamic"
-    renewal: str = "period"
+    renewal: str = "marginal"
     estimator: str = "updates"
     mtbf_seconds: Optional[float] = None
     restore_cost_ratio: Optional[float] = None
