@@ -210,7 +210,8 @@ def test_both_readers_refuse_the_same_damage_under_right_checksums(tool: Path, t
     (b"R\x01", b"R\x02", "unknown row block version. Received: 2"),
     (b"D\x01", b"D\x07", "unknown dense block version. Received: 7"),
     (b"D\x01\x03\x00", b"D\x01\x03\x05", 'dense block of "bias": unknown codec. Received: 5'),
-    (b"D\x01\x03\x00", b"D\x01\x03\x01", 'dense block of "bias": a codec for values of floating point alone. Received: 1'),
+    (b"\x01\0\0\0\3\0\0\0\x18", b"\x01\1\0\0\3\0\0\0\x18", "keys: a codec for values of floating point alone"),
+    (b"D\x01\x03\x00", b"D\x01\x03\x01", 'dense block of "bias": a codec for values of floating point alone'),
     (b"D\x01\x03", b"D\x01\x63", 'dense block of "bias": unknown dtype. Received: 99'),
     (b"R\x01", b"X\x01", "unknown record type. Received: b'X'"),
 ])
