@@ -20,9 +20,9 @@ def regret(trace, title: str, weights: Sequence[float], estimators: Sequence[str
         for estimator in estimators:
             for decay in decays if estimator != "truth" else (0.9,):
                 subjects[weight, estimator, decay] = adaptive(
-                    estimator, restore_weight=weight, decay=decay, max_restore_factor=UNBOUNDED)
+                    estimator, restore_weight=weight, decay=decay, renewal="period", max_restore_factor=UNBOUNDED)
         subjects[weight, "updates, not corrected", 0.9] = (
-            Uncorrected(restore_weight=weight, max_restore_factor=UNBOUNDED), "updates")
+            Uncorrected(restore_weight=weight, renewal="period", max_restore_factor=UNBOUNDED), "updates")
     subjects["all cold"] = (Fixed(2.0), "updates")
     results = run(trace, subjects, rules=rules)
     found = Table(title, ["lambda", "estimate of p", "decay", "cost, above the oracle's", "the same, beside the bases"])

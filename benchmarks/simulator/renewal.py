@@ -2,7 +2,7 @@
 
 from typing import Sequence
 
-from benchmarks.simulator.fixed import Fixed
+from benchmarks.simulator.fixed import Fixed, Uncorrected
 from benchmarks.simulator.policies_table import FIRST_PERIOD
 from benchmarks.simulator.report import Table, percent
 from benchmarks.simulator.run import adaptive, run
@@ -25,9 +25,10 @@ def periods(trace, title: str, weights: Sequence[float]) -> Table:
                     restore_weight=weight, renewal=renewal, solver=solver, max_restore_factor=UNBOUNDED)
         for period in PERIODS:  # the hazard stays what it is
             subjects[weight, period] = adaptive(restore_weight=weight * period / FIRST_PERIOD, first_period=period,
-                                                max_restore_factor=UNBOUNDED)
+                                                renewal="period", max_restore_factor=UNBOUNDED)
+        subjects[weight, "uncorrected"] = (Uncorrected(restore_weight=weight, max_restore_factor=UNBOUNDED), "updates")
     results = run(trace, subjects)
-    found = Table(title, ["lambda", "best period", "dynamic, marginal", "its periods", "bisection, marginal",
+    found = Table(title, ["lambda", "best period", "dynamic, marginal", "its periods", "not corrected", "bisection, marginal",
                           f"dynamic, period {FIRST_PERIOD}", f"bisection, period {FIRST_PERIOD}"])
     for weight in weights:
         cost = {key: results[key].cost(weight / FIRST_PERIOD) for key in subjects if key[0] == weight}
@@ -35,6 +36,7 @@ def periods(trace, title: str, weights: Sequence[float]) -> Table:
         chosen = results[weight, "dynamic", "marginal"].periods
         found.add(f"{weight:g}", best, percent(cost[weight, "dynamic", "marginal"] / cost[weight, best]),
                   f"{min(chosen[2:])} to {max(chosen[2:])}" if len(chosen) > 2 else f"{chosen}",
+                  percent(cost[weight, "uncorrected"] / cost[weight, best]),
                   percent(cost[weight, "bisection", "marginal"] / cost[weight, best]),
                   percent(cost[weight, "dynamic", "period"] / cost[weight, best]),
                   percent(cost[weight, "bisection", "period"] / cost[weight, best]))
@@ -49,7 +51,7 @@ def thresholds(trace, title: str, weights: Sequence[float], period: int = FIRST_
             for estimator in ("updates", "accesses"):
                 subjects[weight, solver, estimator] = adaptive(
                     estimator, restore_weight=weight * period / FIRST_PERIOD, solver=solver, first_period=period,
-                    max_restore_factor=UNBOUNDED)
+                    renewal="period", max_restore_factor=UNBOUNDED)
     results = run(trace, subjects)
     found = Table(title, ["lambda", "best threshold", "dynamic, updates", "dynamic, accesses", "bisection, updates",
                           "bisection, accesses", "all cold", "all hot"])
