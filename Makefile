@@ -1,7 +1,7 @@
-# make demo | test | test-all | bench | build | clean.  Each builds what it needs, once.
+# make demo | test | test-all | bench | simulate | build | clean.  Each builds what it needs, once.
 .DEFAULT_GOAL := build
 # make bazel builds the same C++ with Bazel.
-.PHONY: demo test test-all bench bazel build deps cpp-tests system-deps data clean
+.PHONY: demo test test-all bench simulate bazel build deps cpp-tests system-deps data clean
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
@@ -104,6 +104,11 @@ bench: system-deps build
 	  echo "==> $$source"; $(PY) -m tools.cpp_build run $$source </dev/null; done
 	@echo "==> benchmarks/table_ops.py"
 	@$(PY) -m benchmarks.table_ops $(BENCH_ARGS) </dev/null
+
+# What policies write and restores read on replayed traces: minutes, 1 GB. See docs/cost_model.md.
+SIMULATE_ARGS ?= policies --rows 1e6 --checkpoints 177 --weights 1
+simulate: $(DEPS_STAMP)
+	@$(PY) -m benchmarks.simulate $(SIMULATE_ARGS) </dev/null
 
 # Works with Debian's bazel-bootstrap, which needs no download: see tools/bazel/README.md.
 bazel: system-deps $(DEPS_STAMP)

@@ -25,7 +25,10 @@ def costs(tables: Sequence[Table], folder: Path) -> Path:
     names = sorted({row[0] for table in tables for row in table.rows if not row[0].startswith("adaptive")})
     for panel, (axis, table) in enumerate(zip(axes.flat, tables)):
         for name, written, restore, _, cost in table.rows:
-            if name.startswith("adaptive"):
+            if name.endswith("unbounded"):
+                axis.scatter(written, restore, s=46, marker="*", color="black", zorder=2,
+                             label="adaptive dynamic, marginal, unbounded" if panel == 0 else None)
+            elif name.startswith("adaptive"):
                 marginal, solid = "marginal" in name, "dynamic" in name
                 axis.scatter(written, restore, s=46, marker="*" if marginal else "D", zorder=3,
                              facecolor="crimson" if solid else "none", edgecolor="crimson",

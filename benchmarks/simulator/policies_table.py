@@ -7,28 +7,29 @@ from benchmarks.simulator.report import Table
 from benchmarks.simulator.run import Subject
 from tfadaptcp import policies
 
+DEFAULT = "adaptive dynamic, marginal, updates"
 FIRST_PERIOD = policies.Adaptive.first_period
+UNBOUNDED = 1e9  # as max_restore_factor
 BYTES_PER_ROW = 204  # dim 16 with two optimizer slots, key and update indicator
 
 
 def simple() -> Dict[str, Subject]:
     """Returns the policies that weigh nothing, by name."""
-    found = {"full": policies.Full(), "incremental": policies.Incremental(), "differential": policies.Differential()}
-    found.update({f"incremental, base every {n}": policies.Incremental(full_every=n) for n in (10, FIRST_PERIOD)})
-    if hasattr(policies, "CheckNRun"):
-        found.update({f"check_n_run {variant}": policies.CheckNRun(variant=variant)
-                      for variant in ("one_shot", "consecutive", "intermittent")})
-    return {name: (policy, "updates") for name, policy in found.items()}
+    found = [policies.get(name) for name in ("full", "differential", "native_incremental", "incr_ckpt_10",
+                                             f"incr_ckpt_{FIRST_PERIOD}")]
+    named = {policy.name: policy for policy in found}
+    named.update({f"check_n_run, {variant}": policies.CheckNRun(variant=variant)
+                  for variant in ("one_shot", "consecutive", "intermittent")})
+    return {name: (policy, "updates") for name, policy in named.items()}
 
 
 def adaptive(weight: float, estimators: Sequence[str] = ("updates", "accesses")) -> Dict[str, Subject]:
-    """Returns Adaptive with each solver, renewal and estimator, by name."""
-    return {f"adaptive {solver}, {renewal}, {estimator}":
+    """Returns Adaptive with each solver, renewal and estimator, by name; and the default without a bound on restores."""
+    found = {f"adaptive {solver}, {renewal}, {estimator}":
             run.adaptive(estimator, restore_weight=weight, solver=solver, renewal=renewal)
             for solver in ("dynamic", "bisection") for renewal in ("period", "marginal") for estimator in estimators}
-
-
-DEFAULT = "adaptive dynamic, marginal, updates"
+    found[f"{DEFAULT}, unbounded"] = run.adaptive(restore_weight=weight, max_restore_factor=UNBOUNDED)
+    return found
 
 
 def table(trace, title: str, weights: Sequence[float]) -> List[Table]:

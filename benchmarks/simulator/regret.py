@@ -4,8 +4,7 @@ from typing import Sequence
 
 from benchmarks.simulator.fixed import Fixed, Uncorrected
 from benchmarks.simulator.oracle import Oracle
-from benchmarks.simulator.policies_table import FIRST_PERIOD
-from benchmarks.simulator.renewal import UNBOUNDED
+from benchmarks.simulator.policies_table import FIRST_PERIOD, UNBOUNDED
 from benchmarks.simulator.report import Table, percent
 from benchmarks.simulator.run import adaptive, run
 

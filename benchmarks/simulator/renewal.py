@@ -3,13 +3,12 @@
 from typing import Sequence
 
 from benchmarks.simulator.fixed import Fixed, Uncorrected
-from benchmarks.simulator.policies_table import FIRST_PERIOD
+from benchmarks.simulator.policies_table import FIRST_PERIOD, UNBOUNDED
 from benchmarks.simulator.report import Table, percent
 from benchmarks.simulator.run import adaptive, run
 
 PERIODS = sorted({round(10 * 1.2 ** i) for i in range(20)} | {FIRST_PERIOD})
 THRESHOLDS = [-1.0, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 2.0]
-UNBOUNDED = 1e9
 
 
 def periods(trace, title: str, weights: Sequence[float]) -> Table:
