@@ -31,7 +31,8 @@ from tfadaptcp.testing import LocalCluster
 CHECKPOINTS = os.environ.get("CHECKPOINTS", "")
 ORACLE = Path(os.environ.get("ORACLE", "."))
 # Hot and cold files, and a base that is read beside training, within a few checkpoints.
-ADAPTIVE = policies.Adaptive(renewal="period", first_period=3, max_restore_factor=8.0, decay=0.5)
+ADAPTIVE = policies.Adaptive(renewal="period", first_period=3, max_restore_factor=8.0, decay=0.5, solver="bisection",
+                             estimator="accesses")
 
 
 def full_copy(model) -> dict[str, np.ndarray]:
