@@ -95,15 +95,16 @@ class RowQuantizer {
     return true;
   }
 
-  float Loss(const Grid& grid) const {
-    return kernels_.loss(row_.data(), dim_, grid, levels_);
+  float Loss(const Grid& grid, float unit) const {
+    return kernels_.loss(row_.data(), dim_, grid, levels_, unit);
   }
 
   // Takes the range in from below or from above, whichever loses less, and
   // leaves the best grid seen in *grid, which comes in as that of the whole.
   void Search(float lo, float hi, Grid* grid) {
     const Grid whole = *grid;
-    const float of_whole = Loss(whole);
+    const float unit = 1.0f / whole.scale;  // squares neither over- nor underflow
+    const float of_whole = Loss(whole, unit);
     float least = of_whole;
     const float step = (hi - lo) / static_cast<float>(kSteps);
     int below = 0, above = 0;
@@ -116,7 +117,7 @@ class RowQuantizer {
                     &down)) {
         break;
       }
-      const float loses_up = Loss(up), loses_down = Loss(down);
+      const float loses_up = Loss(up, unit), loses_down = Loss(down, unit);
       const bool is_up = loses_up < loses_down;
       (is_up ? below : above) += 1;
       const float loses = is_up ? loses_up : loses_down;

@@ -97,7 +97,8 @@ ADAPTCP_INLINE void Quantize(const float* x, size_t n, Grid grid, int levels,
 }
 
 template <size_t W>
-ADAPTCP_INLINE float Loss(const float* x, size_t n, Grid grid, int levels) {
+ADAPTCP_INLINE float Loss(const float* x, size_t n, Grid grid, int levels,
+                          float unit) {
   constexpr size_t kParts = Lanes<W>::kParts;
   const WideGrid<W> wide = Widen<W>(grid, levels);
   typename Lanes<W>::Floats sum[kParts] = {}, part, rounded;
@@ -105,13 +106,13 @@ ADAPTCP_INLINE float Loss(const float* x, size_t n, Grid grid, int levels) {
   for (; i + kBlock <= n; i += kBlock) {
     for (size_t p = 0; p < kParts; ++p) {
       Round<W>(x + i + p * W, wide, &part, &rounded);
-      const auto lost = part - (rounded * wide.scale + wide.zero);
+      const auto lost = (part - (rounded * wide.scale + wide.zero)) * unit;
       sum[p] = sum[p] + lost * lost;
     }
   }
   for (size_t p = 0; i < n && p < kParts; ++p) {
     Round<W>(x + i + p * W, wide, &part, &rounded);
-    auto lost = part - (rounded * wide.scale + wide.zero);
+    auto lost = (part - (rounded * wide.scale + wide.zero)) * unit;
     for (size_t j = 0; j < W; ++j) {
       if (i + p * W + j >= n) lost[j] = 0;
     }
@@ -148,8 +149,8 @@ ADAPTCP_INLINE void Dequantize(const uint8_t* codes, size_t n, Grid grid,
     Quantize<W>(x, n, grid, levels, codes);                                    \
   }                                                                            \
   target float Loss##suffix(const float* x, size_t n, Grid grid,               \
-                            int levels) {                                      \
-    return Loss<W>(x, n, grid, levels);                                        \
+                            int levels, float unit) {                          \
+    return Loss<W>(x, n, grid, levels, unit);                                  \
   }                                                                            \
   target void Dequantize##suffix(const uint8_t* codes, size_t n, Grid grid,    \
                                  float* x) {                                   \

@@ -27,8 +27,8 @@ struct RowKernels {
   // The nearest code of each element, 0 to levels. grid.scale > 0.
   void (*quantize)(const float* x, size_t n, Grid grid, int levels,
                    uint8_t* codes);
-  // The sum of the squares of what `quantize` loses.
-  float (*loss)(const float* x, size_t n, Grid grid, int levels);
+  // The sum of the squares of what `quantize` loses, times `unit`.
+  float (*loss)(const float* x, size_t n, Grid grid, int levels, float unit);
   // x[i] = what codes[i] stands for.
   void (*dequantize)(const uint8_t* codes, size_t n, Grid grid, float* x);
 };

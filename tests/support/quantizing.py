@@ -76,9 +76,11 @@ def _nearest(x, grid, levels):
 
 
 def _search(x, lo, hi, levels, whole):
+    unit = F(1) / whole[1]
+
     def loss(grid):
         squares = np.zeros(-(-len(x) // 8) * 8, F)
-        squares[:len(x)] = (x - _nearest(x, grid, levels)) ** 2
+        squares[:len(x)] = ((x - _nearest(x, grid, levels)) * unit) ** 2
         lanes = np.zeros(8, F)
         for block in squares.reshape(-1, 8):
             lanes = lanes + block
