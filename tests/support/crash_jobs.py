@@ -20,12 +20,12 @@ import tfadaptcp
 from tests.support import embedding_model as em
 from tests.support import faults, oracle, rows
 from tests.support.checkpoint_dirs import check_clean
-from tfadaptcp import policies
+from tests.support.saving import Eager
 from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.store import Store
 
 KEEP = 2
-POLICY = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=3, decay=0.5, max_restore_factor=20.0)
+POLICY = Eager(restore_weight=8.0, renewal="period", first_period=3, decay=0.5, max_restore_factor=20.0)
 OPTIONS = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=1024)
 
 

@@ -14,21 +14,22 @@ from collections.abc import Callable
 import tfadaptcp
 from tests.support import faults, oracle, rows
 from tests.support.checkpoint_dirs import check_clean
+from tests.support.saving import Eager
 from tfadaptcp import errors, policies
 from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.store import Store
 
 KEEP = 2
-POLICY = policies.Adaptive(restore_weight=8.0, renewal="period", first_period=3, decay=0.5, max_restore_factor=20.0)
+POLICY = Eager(restore_weight=8.0, renewal="period", first_period=3, decay=0.5, max_restore_factor=20.0)
 
 
-class WithSnapshotBases(policies.Adaptive):
+class WithSnapshotBases(Eager):
     """Renews bases at a cut: one that is written beside never gets ready between restores that come one after another."""
 
     snapshot_bases = True
 
 
-SNAPSHOTS = WithSnapshotBases(restore_weight=8.0, first_period=3, decay=0.5, max_restore_factor=20.0)
+SNAPSHOTS = WithSnapshotBases(restore_weight=8.0, renewal="period", first_period=3, decay=0.5, max_restore_factor=20.0)
 OPTIONS = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=1024)
 # How a checkpoint, a start or a restore may fail. Anything else is a bug.
 EXPECTED = (errors.AdaptCPError, OSError)
