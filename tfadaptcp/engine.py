@@ -241,7 +241,7 @@ class Engine:
         """Per host: counts and memory of its groups."""
         return list(self.on_all(lambda host: self.call_named(host, self._ops.adaptcp_stats)).values())
 
-    def histograms(self, sequence: int, timeout_seconds: float = CALL_SECONDS) -> Dict[str, PHistogram]:
+    def histograms(self, sequence: int, timeout_seconds: float) -> Dict[str, PHistogram]:
         """How the update probabilities of the rows of each group would be distributed at a cut `sequence` taken now."""
         sums: Dict[str, np.ndarray] = {}
         for reply in self.on_all(lambda host: self.call(host, self._ops.adaptcp_histograms, {"sequence": sequence}),

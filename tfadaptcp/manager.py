@@ -374,7 +374,8 @@ class CheckpointManager:
             "predict": getattr(self._policy, "predicts", False),
             "quantization": quantizing.encodings(decided, self._engine.groups), **self._options.for_hosts()}
         try:
-            decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(name.sequence))
+            decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(
+                name.sequence, self._options.timeout_seconds))
             request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
             replies = self._engine.cut(request, self._options.timeout_seconds)
             step = self._step()
