@@ -31,11 +31,11 @@ def complete(pending: Pending, replies: Dict[int, Dict[str, Any]], directory: st
     actual = pending.decision.costs(hot, sum(sum(groups.values()) for groups in rows.values()),
                                     sum(size for kind, size in sizes.items() if kind != "dense"),
                                     sum(ref.bytes for ref in objects))
-    measured = measurements.smoothed(chain.measured(pending.parent), pending.interval, read_speed, written, replies)
+    measured = measurements.smoothed(chain.measured(pending.lineage), pending.interval, read_speed, written, replies)
     told: Dict[str, Any] = {"predicted": pending.predicted, "actual": actual}
     stats = {**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
-                                 None if scan is None else scan.since),
+                                 None if scan is None else scan.since, chain.restores(pending.lineage)),
              **told, chain.MEASURED: measured, "captured": captured, "bytes": sizes}
     manifest = dataclasses.replace(draft, objects=objects, rows=sum_rows(objects), stats=stats)
-    return manifest, {**measurements.of_checkpoint(draft, written, captured, sizes), **measurements.of_scan(scan), **told,
-                      **pending.decision.record, **measured}
+    return manifest, {**pending.decision.record, **measured, **told, **measurements.of_scan(scan),
+                      **measurements.of_checkpoint(draft, written, captured, sizes)}

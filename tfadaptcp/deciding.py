@@ -1,10 +1,15 @@
 """What a policy is told before a cut, what it decides, what that is expected to cost, and what it has cost."""
 
 import dataclasses
+import json
+import math
+import numbers
 from typing import Any, Callable, Dict, Iterable, Optional
 
+import numpy as np
+
 from tfadaptcp.checkpoint.manifest import ObjectRef
-from tfadaptcp.policies.base import PHistogram, Policy, PolicyStats
+from tfadaptcp.policies.base import ALL_HOT, PHistogram, Policy, PolicyStats
 
 # p is at most 1: above this nothing is hot. JSON has no infinity.
 _NONE_HOT = 2.0
@@ -39,6 +44,9 @@ def decide(policy: Policy, stats: PolicyStats, histograms: Callable[[], Dict[str
 
     Args:
         histograms: returns `PolicyStats.p_histogram`, if the policy wants it.
+
+    Raises:
+        ValueError: the policy returned something else than its protocol says.
     """
     if stats.has_base and getattr(policy, "wants_histogram", False):
         found = histograms()
@@ -47,9 +55,34 @@ def decide(policy: Policy, stats: PolicyStats, histograms: Callable[[], Dict[str
                  for name, histogram in found.items()}
         unsaved = sum(sum(histogram.unsaved) for histogram in found.values())
         stats = dataclasses.replace(stats, p_histogram=found, rows_unsaved=round(unsaved))
-    threshold = min(policy.hot_threshold(stats), _NONE_HOT)
-    describe = getattr(policy, "describe", None)
-    return Decision(threshold, stats, {} if describe is None else dict(describe(stats)))
+    threshold = policy.hot_threshold(stats)
+    if not _is_number(threshold):
+        raise _wrong(policy, "hot_threshold", threshold, "a number, ALL_HOT or NONE_HOT")
+    record = policy.describe(stats) if hasattr(policy, "describe") else {}
+    try:
+        json.dumps(record, allow_nan=False)
+        record = dict(record)
+    except (TypeError, ValueError) as error:
+        raise _wrong(policy, "describe", record, f"a dictionary of plain JSON values ({error})") from None
+    if not _is_number(record.get("hazard", 0)):
+        raise _wrong(policy, "describe", record, "a number as \"hazard\"")
+    return Decision(max(ALL_HOT, min(float(threshold), _NONE_HOT)), stats, record)
+
+
+def base_due(policy: Policy, stats: PolicyStats) -> bool:
+    """Asks a policy whether a new base is due."""
+    due = policy.base_due(stats)
+    if not isinstance(due, (bool, np.bool_)):
+        raise _wrong(policy, "base_due", due, "True or False")
+    return bool(due)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _wrong(policy: Policy, method: str, value: Any, expected: str) -> ValueError:
+    return ValueError(f"policy {policy.name}: {method} returned what it may not. Received: {value!r}. Expected: {expected}")
 
 
 def predicted(decision: Decision, replies: Dict[int, Dict[str, Any]], kept: Iterable[ObjectRef]) -> Dict[str, float]:

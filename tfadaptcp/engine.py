@@ -227,15 +227,15 @@ class Engine:
                                                {"sequence": sequence, "committed": committed,
                                                 "scanned_base": scanned_base}), timeout_seconds)
 
-    def newest_generation(self, directory: str) -> int:
+    def newest_generation(self, directory: str, timeout_seconds: float) -> int:
         """The newest generation that has written to a directory through these hosts, 0 if none has.
 
         They refuse lower ones, also when the directory was emptied since.
         """
-        return max(info["generations"].get(directory, 0) for info in self._infos().values())
+        return max(info["generations"].get(directory, 0) for info in self._infos(timeout_seconds).values())
 
-    def _infos(self) -> Dict[int, Dict[str, Any]]:
-        return self.on_all(lambda host: json.loads(self._text(host, self._ops.adaptcp_info)))
+    def _infos(self, timeout_seconds: float = CALL_SECONDS) -> Dict[int, Dict[str, Any]]:
+        return self.on_all(lambda host: json.loads(self._text(host, self._ops.adaptcp_info)), timeout_seconds)
 
     def stats(self) -> List[Dict[str, Any]]:
         """Per host: counts and memory of its groups."""

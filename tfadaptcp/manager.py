@@ -8,11 +8,11 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import deciding, draining, errors, policies, probe, quantization as quantizing
+from tfadaptcp import deciding, draining, errors, measurements, policies, probe, quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
@@ -146,11 +146,11 @@ class CheckpointManager:
         self._follow_model()
         self._begin_lineage()
         start = time.monotonic()
-        consistency = self._consistency()
+        consistency = draining.consistency(self._model, self._options.consistency, self._last_interval)
         if consistency == "step" and not draining.drain(self._model, self._options.drain_timeout_seconds):
             return self._skip(f"scheduled steps did not end within {self._options.drain_timeout_seconds:g} s")
         drained = time.monotonic()
-        pending = self._cut(consistency, epoch, batch, epoch_start_step)
+        pending = self._begin(lambda name, replaced: self._cut(name, replaced, consistency, epoch, batch, epoch_start_step))
         self._last.update(drain_wait_seconds=drained - start, cut_seconds=time.monotonic() - drained)
         if self._options.capture == "blocking":
             self._join(pending)
@@ -250,7 +250,7 @@ class CheckpointManager:
           * Of the last base that was read beside training and is in use: "scan_seconds", "scan_bytes". No checkpoint
             counts these bytes as its own.
         """
-        return {**self._counters, "pending": self.is_saving, **self._last}
+        return {**self._last, **self._counters, "pending": self.is_saving}
 
     def close(self) -> None:
         """Finishes the pending checkpoint, or gives it up after `timeout_seconds`, and ends. The model stays tracked."""
@@ -311,23 +311,16 @@ class CheckpointManager:
             if isinstance(pending.error, FencedError):
                 self._fenced = pending.error
 
-    def _consistency(self) -> str:
-        wanted = self._options.consistency
-        if wanted == "step" and draining.has_coordinator(self._model) and self._last_interval is not None \
-                and self._last_interval < 20 * draining.num_workers(self._model):
-            return "row"
-        return wanted
-
-    def _step(self) -> int:
-        optimizer = self._engine.optimizer
-        return 0 if optimizer is None else int(optimizer.iterations.numpy())
-
     def _begin_lineage(self) -> None:
-        """Claims the directory, once, and re-publishes the head that the model goes on from."""
-        if self._claim is not None:
+        """Claims the directory, once and after each restore, and re-publishes the head that the model goes on from."""
+        restored = self._engine.was_restored and self._engine.came_from(self._directory) is not None
+        if self._claim is not None and not restored:
             return
+        if restored:
+            self._time_of_last_cut = None
         self._run = self._run or layout.new_run()
-        claim = claims.take(self._store, self._directory, self._run, above=self._engine.newest_generation(self._directory))
+        claim = claims.take(self._store, self._directory, self._run, above=self._engine.newest_generation(
+            self._directory, self._options.timeout_seconds))
         sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
         head = self._engine.came_from(self._directory)
         if head is not None and not (head.head.claim < claim and commit.is_whole(self._store, self._directory, head)):
@@ -336,7 +329,7 @@ class CheckpointManager:
             self._engine.move_to(self._directory, None)
             head = None
         if head is not None:
-            head = republish(chain.after_restore(head) if self._engine.was_restored else head, claim, sequence)
+            head = republish(chain.after_restore(head) if restored else head, claim, sequence)
             commit.commit(self._store, self._directory, head, claim)
             self._engine.published_again(self._directory, head)
             sequence += 1
@@ -344,10 +337,35 @@ class CheckpointManager:
         self._claim, self._run = claim, None
         probe.warn_if_full(self._engine, self._store, self._directory)
 
-    def _cut(self, consistency: str, epoch: int, batch: Optional[int], epoch_start_step: int,
-             replaced: bool = False) -> Pending:
+    def _begin(self, cut: Callable[[layout.HeadName, bool], Optional[Pending]]) -> Pending:
+        """Cuts, and starts the thread that writes the checkpoint; whatever fails before that, no cut stays pending."""
+        try:
+            for replaced in (False, True):
+                name = self._next_name()
+                self._engine.last_sequence = name.sequence
+                pending = cut(name, replaced)
+                if pending is not None:
+                    break
+            self._pending = pending
+            pending.thread.start()
+        except BaseException as error:  # an interrupt too
+            if self._pending is not None and self._pending.thread.ident is not None:
+                raise  # it is being written
+            self._pending = None
+            self._counters["failed"] += 1
+            self._give_up(name.sequence)
+            if not isinstance(error, Exception) or isinstance(error, SaveFailedError):
+                raise
+            raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
+        self._engine.writer = pending.thread
+        return pending
+
+    def _cut(self, name: layout.HeadName, replaced: bool, consistency: str, epoch: int, batch: Optional[int],
+             epoch_start_step: int) -> Optional[Pending]:
+        """Cuts on all hosts. None: they know of tables that were cleared, imported or loaded; it has to be a base."""
         # None: nothing was saved to this directory yet, or another manager of the model has saved elsewhere since.
         head = self._engine.position_in(self._directory)
+        lineage = head or self._engine.came_from(self._directory)  # trackers made since know of no head
         stats = chain.policy_stats(head)
         groups = self._engine.group_specs()
         failed = self._scan is not None and self._scan.has_failed
@@ -359,48 +377,32 @@ class CheckpointManager:
             stats = dataclasses.replace(stats, **scan.since)
         is_base = head is None or replaced or chain.needs_base(head, groups)
         begin_scan = False
-        if not is_base and self._scan is None and self._policy.base_due(stats):
+        if not is_base and self._scan is None and deciding.base_due(self._policy, stats):
             is_base = self._options.capture != "save_on_update" or getattr(self._policy, "snapshot_bases", False)
             begin_scan = not is_base and self._scan_tries.may_begin
         if is_base:
             scan = None
-        decided = None if self._quantization is None else self._quantization.decide(stats.restores)
-        name = self._next_name()
-        self._engine.last_sequence = name.sequence
+        decided = None if self._quantization is None else self._quantization.decide(chain.restores(lineage))
         request = {
             "root": self._directory, "generation": name.generation, "sequence": name.sequence, "run": name.run,
             "directory": join(self._directory, layout.data_path(name)), "kind": "base" if is_base else "delta",
             "last_committed": self._last_committed, "last_scanned_base": self._last_scanned_base,
             "predict": getattr(self._policy, "predicts", False),
             "quantization": quantizing.encodings(decided, self._engine.groups), **self._options.for_hosts()}
-        try:
-            decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(
-                name.sequence, self._options.timeout_seconds))
-            request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
-            replies = self._engine.cut(request, self._options.timeout_seconds)
-            step = self._step()
-            copies = self._engine.copy_dense()
-            scalars = dense.read_scalars(self._engine.optimizer)
-        except BaseException as error:  # an interrupt too: nobody will write what was cut
-            self._counters["failed"] += 1
-            self._give_up(name.sequence)
-            if not isinstance(error, Exception):
-                raise
-            raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
+        decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(
+            name.sequence, self._options.timeout_seconds))
+        request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
+        replies = self._engine.cut(request, self._options.timeout_seconds)
+        step = dense.step_of(self._engine.optimizer)
+        copies = self._engine.copy_dense()
+        scalars = dense.read_scalars(self._engine.optimizer)
         if any("replaced" in reply for reply in replies.values()):
-            # Tables were cleared, imported or loaded, as the hosts of those know: this has to be a base.
             self._give_up(name.sequence)
-            return self._cut(consistency, epoch, batch, epoch_start_step, replaced=True)
-        changed = {ps: reply["incarnation"] for ps, reply in replies.items()
-                   if reply["incarnation"] != self._engine.incarnations[str(ps)]}
+            return None
+        changed = [ps for ps, reply in replies.items() if reply["incarnation"] != self._engine.incarnations[str(ps)]]
         if changed:
-            self._give_up(name.sequence)
-            raise SaveFailedError(f"checkpoint {name}: ps {sorted(changed)} was restarted since the model was attached, "
-                                  f"and has lost its rows. Restore a checkpoint first.")
-        table_rows: Dict[str, int] = {}
-        for reply in replies.values():
-            for table, rows in reply["tables"].items():
-                table_rows[table] = table_rows.get(table, 0) + rows
+            raise SaveFailedError(f"checkpoint {name}: ps {changed} was restarted since the model was attached, and has "
+                                  "lost its rows. Restore a checkpoint first.")
         draft = Manifest(
             run=name.run, generation=name.generation, sequence=name.sequence,
             parent=None if head is None else head.name, created=utc_now(),
@@ -409,7 +411,7 @@ class CheckpointManager:
             step=step, epoch=epoch,
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence if scan is None else scan.start,
-            groups=groups, dense=self._engine.dense_specs(), table_rows=table_rows,
+            groups=groups, dense=self._engine.dense_specs(), table_rows=measurements.table_rows(replies),
             incarnations=self._engine.incarnations, scalars=scalars)
         if 0 < self._step_of_last_cut <= step:  # it is greater after a restore
             self._last_interval = step - self._step_of_last_cut
@@ -420,15 +422,13 @@ class CheckpointManager:
         now = time.monotonic()
         kept = chain.next_objects(head, is_base, [] if head is None else [ref for ref in head.objects if ref.kind == "dense"],
                                   None if scan is None else (scan.start, scan.objects))
-        pending = Pending(draft, head, is_base, scan, failed, decision=decision,
+        known = head is not None and self._time_of_last_cut is not None
+        pending = Pending(draft, head, is_base, scan, failed, decision=decision, lineage=lineage,
                           predicted=deciding.predicted(decision, replies, kept),
-                          interval=None if self._time_of_last_cut is None else now - self._time_of_last_cut)
+                          interval=now - self._time_of_last_cut if known else None)
         self._time_of_last_cut = now
         pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies),
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
-        self._pending = pending
-        pending.thread.start()
-        self._engine.writer = pending.thread
         return pending
 
     def _give_up(self, sequence: int) -> None:

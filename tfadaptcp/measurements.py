@@ -31,6 +31,15 @@ def bytes_by_kind(written: List[ObjectRef]) -> Dict[str, int]:
     return found
 
 
+def table_rows(replies: Dict[int, Dict[str, Any]]) -> Dict[str, int]:
+    """Live rows by table, of the replies to a cut."""
+    found: Dict[str, int] = {}
+    for reply in replies.values():
+        for table, rows in reply["tables"].items():
+            found[table] = found.get(table, 0) + rows
+    return found
+
+
 def of_checkpoint(draft: Manifest, written: List[ObjectRef], measured: Dict[str, float],
                   sizes: Dict[str, int]) -> Dict[str, Any]:
     """What `CheckpointManager.stats` says of a checkpoint, `captured` and `bytes_by_kind` of which are given."""

@@ -13,7 +13,7 @@ from tfadaptcp.scanned_base import ScannedBase
 class Pending:
     """What the thread that writes it knows, and what came of it."""
     draft: Manifest
-    parent: Optional[Manifest]
+    parent: Optional[Manifest]  # what it is a part of
     is_base: bool
     scan: Optional[ScannedBase] = None  # the base that it is the first to go by
     tidy_first: bool = False  # a scan has failed, perhaps for want of room, which what it left takes
@@ -22,3 +22,4 @@ class Pending:
     decision: Optional[Decision] = None
     predicted: Dict[str, float] = dataclasses.field(default_factory=dict)
     interval: Optional[float] = None  # seconds since the cut before
+    lineage: Optional[Manifest] = None  # the parent, or the head that the model goes on from though trackers don't

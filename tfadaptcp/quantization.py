@@ -31,7 +31,8 @@ class Quantization:
             magnitude ("symmetric"), or one within, found by search, whose error is never greater than that of
             "asymmetric" ("adaptive": worth its time with 4 bits and fewer); a codebook ("kmeans"); "bfloat16" rounds
             each value to 16 bits. "auto": "adaptive" with 4 bits and fewer, "asymmetric" with 8.
-        slots: for the tables of optimizer slots: a `Quantization` of their own; "raw" or False: as they are. None:
+        slots: for the tables of optimizer slots: a `Quantization` of their own, which with bits="auto" goes by
+            `expected_restores` of its own; "raw" or False: as they are. None:
             "bfloat16", whose error is relative to each value. On a grid Adam's small second moments vanish beside
             large ones, and the first step after a restore then is a leap for these elements.
         expected_restores: restores that the job will go through, for bits="auto". Restores are counted in the
@@ -52,7 +53,7 @@ class Quantization:
         widths = (16,) if self.method == "bfloat16" else (*WIDTHS, "auto")
         if self.bits is None:
             object.__setattr__(self, "bits", 16 if self.method == "bfloat16" else _FALLBACK)
-        if isinstance(self.bits, bool) or self.bits not in widths:
+        if isinstance(self.bits, bool) or not isinstance(self.bits, (int, str)) or self.bits not in widths:
             raise ValueError(f"bits: Received: {self.bits!r}. Expected: one of {widths} with method {self.method!r}")
         if isinstance(self.slots, Quantization):
             if self.slots.slots is not None:

@@ -243,3 +243,58 @@ def test_a_cut_that_cannot_be_predicted_fails_as_a_cut(tmp_path, monkeypatch):
     fresh = build(1, seed=8)
     fresh.load_adaptcp(tmp_path)
     oracle.check(copy, fresh)
+
+
+class Mine:
+    """A user's policy, whose answers are given."""
+
+    name = "mine"
+
+    def __init__(self):
+        self.threshold, self.due, self.record = 0.5, False, {}
+
+    def hot_threshold(self, stats):
+        return self.threshold
+
+    def base_due(self, stats):
+        return self.due
+
+    def describe(self, stats):
+        return self.record
+
+
+@pytest.mark.parametrize("answers", [
+    {"threshold": float("nan")}, {"threshold": None}, {"threshold": True}, {"due": None}, {"due": 1},
+    {"record": {"hazard": None}}, {"record": {"mean": float("nan")}}, {"record": {"rows": {1, 2}}}, {"record": [1]}])
+def test_a_policy_that_answers_amiss_is_named_and_costs_one_checkpoint(answers, tmp_path):
+    model, policy = build(1), Mine()
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, policy, engine=tfadaptcp.EngineOptions(capture_memory_bytes=1))
+    rows.write(model, range(50), seed=1)
+    manager.save()
+    manager.wait()
+    rows.write(model, range(20), seed=2)
+    for name, value in answers.items():
+        setattr(policy, name, value)
+    with pytest.raises(tfadaptcp.SaveFailedError, match="the cut failed: policy mine: .*Received: .*Expected: "):
+        manager.save()
+    # No cut is left pending: it would have this update wait for room, and give a checkpoint up.
+    rows.write(model, range(10), seed=3)
+    copy = oracle.take(model)
+    policy.__init__()
+    policy.threshold, policy.record = np.float32(0.5), {"committed": 77}
+    manager.save()
+    manager.wait()
+    stats = manager.stats()
+    assert (stats["failed"], stats["committed"], stats["rows_by_update"]) == (1, 2, 0)
+    fresh = build(1, seed=8)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(copy, fresh)
+
+
+@pytest.mark.parametrize("wrong", [{"name": None}, {"estimator": "access"}, {"decay": 1.5}, {"decay": "x"}])
+def test_policies_that_are_none(wrong, tmp_path):
+    policy = Mine()
+    for name, value in wrong.items():
+        setattr(policy, name, value)
+    with pytest.raises(ValueError, match="policy: Received: .*Expected: "):
+        tfadaptcp.CheckpointManager(build(1), tmp_path, policy)

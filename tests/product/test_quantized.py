@@ -158,6 +158,40 @@ def test_auto_falls_back_after_more_restores_than_expected(trainer, tmp_path):
     assert cli.main(["verify", str(tmp_path)]) == 0
 
 
+def test_restores_count_however_they_come(tmp_path):
+    """By a manager, or beside one that goes on; also when trackers are made anew, and their chain with them."""
+    model = oracle.build("sgd", dim=DIM, seed=4)
+    rows.write(model, range(50), value=0.3)
+    quantization = Quantization("auto", "auto", expected_restores=1)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental", quantization=quantization)
+
+    def save(manager):
+        rows.write(model, range(5), value=0.1)
+        manager.save()
+        info = manager.wait()
+        return info.restores, info.quantization.split(",")[0]
+
+    assert save(manager) == (0, "adaptive 2")
+    model.load_adaptcp(tmp_path)
+    assert save(manager) == (1, "adaptive 2") and save(manager) == (1, "adaptive 2")
+    assert "seconds_per_interval" in manager.stats()
+    model.load_adaptcp(tmp_path)
+    assert save(manager) == (2, "asymmetric 8")
+    manager.restore()
+    assert save(manager) == (3, "asymmetric 8")
+    model.another = tf.Variable(3.0)
+    assert save(manager) == (3, "asymmetric 8") and heads_of(tmp_path)[-1].parent is None
+    model.load_adaptcp(tmp_path)
+    other = tfadaptcp.CheckpointManager(model, tmp_path, policies.Adaptive(decay=0.5), quantization=quantization)
+    assert save(other) == (4, "asymmetric 8")
+
+
+@pytest.mark.parametrize("bits", [8.0, True, 5, "8", None.__class__])
+def test_widths_are_integers(bits):
+    with pytest.raises(ValueError, match="bits: Received"):
+        Quantization(bits)
+
+
 @pytest.mark.parametrize("expected,width", [(0, 2), (1, 2), (2, 3), (3, 3), (4, 4), (20, 4), (21, 8)])
 def test_widths_follow_from_expected_restores(expected, width):
     quantization = Quantization("auto", "auto", expected_restores=expected)

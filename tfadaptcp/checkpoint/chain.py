@@ -75,10 +75,12 @@ def after_restore(head: Manifest) -> Manifest:
 
 
 def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int,
-                groups: Tuple[GroupSpec, ...], since_scan: Optional[Dict[str, int]] = None) -> Dict[str, Any]:
+                groups: Tuple[GroupSpec, ...], since_scan: Optional[Dict[str, int]] = None,
+                restores: int = 0) -> Dict[str, Any]:
     """Returns the entry of `Manifest.stats` that `policy_stats` and `is_mixed` need of the head made of `objects`.
 
-    `since_scan` are the sums over the checkpoints since the start of a scanned base that the head is the first to go by.
+    `since_scan` are the sums over the checkpoints since the start of a scanned base that the head is the first to go by;
+    `restores` those of its lineage, which may be older than its chain.
     """
     objects = list(objects)
     before = policy_stats(parent)
@@ -98,7 +100,7 @@ def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[Obj
     # Nobody restores between the start of a scanned base and its use.
     is_renewed = is_base or since_scan is not None
     mixed = not is_renewed and parent is not None and (is_mixed(parent) or parent.groups != groups)
-    return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed, _RESTORES: before.restores}}
+    return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed, _RESTORES: restores}}
 
 
 def last_bytes(head: Manifest) -> Tuple[int, int]:

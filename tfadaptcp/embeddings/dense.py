@@ -132,6 +132,11 @@ def _slice(variable: tf.Variable, shards: List[DenseSlice]) -> DenseSlice:
     return DenseSlice(variable, name, shape, (0,) * len(shape))
 
 
+def step_of(optimizer: Any) -> int:
+    """Steps that an optimizer has made; 0 if there is none."""
+    return 0 if optimizer is None else int(optimizer.iterations.numpy())
+
+
 def read_scalars(optimizer: Any) -> Dict[str, Any]:
     """The optimizer's settings that are plain numbers: the learning rate and such.
 

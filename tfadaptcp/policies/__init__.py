@@ -27,7 +27,7 @@ def get(policy: Union[str, Policy]) -> Policy:
     named = _by_name(policy) if isinstance(policy, str) else None
     if named is not None:
         return named
-    if isinstance(policy, Policy) and not isinstance(policy, type):
+    if isinstance(policy, Policy) and not isinstance(policy, type) and isinstance(policy.name, str) and policy.name:
         return policy
     raise ValueError(f"policy: Received: {policy!r}. Expected: a Policy, or one of "
                      f"{sorted([*_BY_NAME, 'incr_ckpt_<N>'])}")

@@ -27,10 +27,18 @@ class Estimation:
         """That of a policy, or of a manifest's record of one; the defaults where it says nothing.
 
         A manifest may have been written by a later version: an estimator that is unknown counts as none given.
+
+        Raises:
+            ValueError: a policy has another estimator, or no decay in [0, 1).
         """
         ask = source.get if isinstance(source, dict) else functools.partial(getattr, source)
-        estimator = ask("estimator", ESTIMATORS[0])
-        return Estimation(ask("decay", 0.9), estimator if estimator in ESTIMATORS else ESTIMATORS[0])
+        estimator, decay = ask("estimator", ESTIMATORS[0]), ask("decay", 0.9)
+        if not isinstance(source, dict):
+            if estimator not in ESTIMATORS:
+                raise ValueError(f"estimator of policy: Received: {estimator!r}. Expected: one of {ESTIMATORS}")
+            if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 <= decay < 1:
+                raise ValueError(f"decay of policy: Received: {decay!r}. Expected: a number of at least 0, below 1")
+        return Estimation(decay, estimator if estimator in ESTIMATORS else ESTIMATORS[0])
 
 
 @dataclasses.dataclass(frozen=True)
