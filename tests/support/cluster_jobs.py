@@ -386,6 +386,8 @@ def killed_workers_go_on():
 
 def directory_that_one_ps_sees_elsewhere():
     """A path that means another directory in every process: its own working directory."""
+    os.makedirs(os.path.join(CHECKPOINTS, "elsewhere"))
+    os.chdir(os.path.join(CHECKPOINTS, "elsewhere"))
     with LocalCluster(1, 2) as cluster:
         os.chdir(CHECKPOINTS)
         cluster.kill("ps", 0)
