@@ -64,15 +64,6 @@ def test_a_period_is_predicted_in_rows_and_bytes():
     assert got.cost == 580.0 + 3.0 * 300.0
 
 
-def test_a_checkpoint_is_predicted_from_the_unsaved_rows():
-    found = [PHistogram((0.1, 0.6), (100, 50), (7, 3), (0.12, 0.7), 10.0), PHistogram((0.9,), (4,), (2,), (0.9,), 100.0)]
-    got = cost_model.predict_checkpoint(found, 0.5, hazard=0.5)
-    assert (got.rows_cold, got.rows_hot, got.bytes_cold, got.bytes_hot) == (7.0, 5.0, 70.0, 230.0)
-    assert (got.rows_read, got.bytes_read, got.cost) == (12.0, 300.0, 450.0)
-    assert cost_model.predict_checkpoint(found, -1.0).rows_cold == 0.0
-    assert cost_model.predict_checkpoint(found, float("inf")).rows_hot == 0.0
-
-
 @pytest.mark.parametrize("call", [cost_model.best_threshold, lambda h, k, w: cost_model.predict_period(h, 0.5, k, w)])
 @pytest.mark.parametrize("period, weight", [(0, 1.0), (5, -1.0), (5, float("nan"))])
 def test_bad_numbers_are_refused(call, period, weight):

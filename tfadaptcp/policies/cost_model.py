@@ -145,19 +145,6 @@ def predict_period(histograms: Iterable[PHistogram], threshold: float, period: i
     return _total(parts, weight)
 
 
-def predict_checkpoint(histograms: Iterable[PHistogram], threshold: float, hazard: float = 0.0) -> Prediction:
-    """Returns what the next checkpoint writes, and what a restore of it reads of that.
-
-    By the mean p of the unsaved rows of a bucket: exact where no bucket has rows on both sides of the threshold.
-    """
-    parts = []
-    for histogram in histograms:
-        for p, rows in zip(histogram.unsaved_p, histogram.unsaved):
-            if rows > 0:
-                parts.append((p > threshold, rows, rows, histogram.bytes_per_row))
-    return _total(parts, hazard)
-
-
 def _total(parts: Iterable[Tuple[bool, float, float, float]], weight: float) -> Prediction:
     """Sums parts of (hot, rows written, rows read, bytes per row)."""
     parts = list(parts)
