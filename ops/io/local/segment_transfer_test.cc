@@ -1,0 +1,363 @@
+#include "ops/io/local/segment_transfer.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "ops/io/local/local_store.h"
+
+namespace adaptcp {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A store in memory, whose trouble the tests choose.
+class FakeStore {
+ public:
+  // Called with the name and the number of the sink (1, 2, ...) at its end.
+  std::function<Status(const std::string&, int)> on_close =
+      [](const std::string&, int) { return Status::Ok(); };
+
+  Status Open(const std::string& path, std::unique_ptr<ByteSink>* sink) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (!opened_.insert(path).second) {
+      return Status::FailedPrecondition(path + " is written twice");
+    }
+    *sink = std::make_unique<Sink>(this, path, ++sinks_);
+    return Status::Ok();
+  }
+  std::map<std::string, std::string> objects() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return objects_;
+  }
+  int most_at_once() const { return most_; }
+
+ private:
+  class Sink final : public ByteSink {
+   public:
+    Sink(FakeStore* store, std::string path, int number)
+        : store_(store), path_(std::move(path)), number_(number) {}
+    Status Append(std::string_view data) override {
+      data_.append(data);
+      return Status::Ok();
+    }
+    Status SyncAndClose() override {
+      const int now = ++store_->running_;
+      int most = store_->most_;
+      while (now > most && !store_->most_.compare_exchange_weak(most, now)) {
+      }
+      const Status status = store_->on_close(path_, number_);
+      --store_->running_;
+      if (!status.ok()) return status;
+      std::lock_guard<std::mutex> lock(store_->mu_);
+      store_->objects_[path_] = data_;
+      return status;
+    }
+    const std::string& name() const override { return path_; }
+
+   private:
+    FakeStore* const store_;
+    const std::string path_;
+    const int number_;
+    std::string data_;
+  };
+
+  std::mutex mu_;
+  std::set<std::string> opened_;
+  std::map<std::string, std::string> objects_;
+  int sinks_ = 0;
+  std::atomic<int> running_{0};
+  std::atomic<int> most_{0};
+};
+
+struct Fixture {
+  explicit Fixture(TransferOptions options) {
+    transfer = std::make_unique<SegmentTransfer>(
+        std::move(options),
+        [this](const std::string& path, std::unique_ptr<ByteSink>* sink) {
+          return store->Open(path, sink);
+        },
+        room, rate, stop, [stop = stop](const Status&) { stop->Set(); });
+  }
+  Status Write(const std::string& path, const std::string& data) {
+    std::unique_ptr<ByteSink> sink;
+    ADAPTCP_RETURN_IF_ERROR(transfer->Open(path, &sink));
+    for (size_t at = 0; at < data.size(); at += 700000) {
+      ADAPTCP_RETURN_IF_ERROR(sink->Append(data.substr(at, 700000)));
+    }
+    return sink->SyncAndClose();
+  }
+  Status Finish(std::map<std::string, std::string>* names = nullptr) {
+    std::map<std::string, std::string> found;
+    const Status status = transfer->Finish(milliseconds(50), &found);
+    if (names != nullptr) *names = found;
+    return status;
+  }
+
+  std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>();
+  std::shared_ptr<StagingRoom> room = std::make_shared<StagingRoom>();
+  std::shared_ptr<RateLimit> rate = std::make_shared<RateLimit>();
+  std::shared_ptr<StopFlag> stop = std::make_shared<StopFlag>();
+  std::unique_ptr<SegmentTransfer> transfer;
+};
+
+TransferOptions InMemory(int threads = 4) {
+  TransferOptions options;
+  options.upload_threads = threads;
+  options.retry_for = milliseconds(60000);
+  return options;
+}
+
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/transfer_test_XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~Folder() { EXPECT_EQ(::system(("rm -r " + path_).c_str()), 0); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<std::string> List(const std::string& path) {
+  std::vector<std::string> names;
+  EXPECT_TRUE(local::ListObjects(path, &names).ok());
+  return names;
+}
+
+TEST(SegmentTransferTest, NamesOfAttempts) {
+  EXPECT_EQ(SegmentTransfer::NameOfAttempt("a.b/c.seg", 1), "a.b/c.seg");
+  EXPECT_EQ(SegmentTransfer::NameOfAttempt("a.b/c.seg", 12), "a.b/c-try12.seg");
+}
+
+TEST(SegmentTransferTest, EverythingArrivesBitForBit) {
+  Folder folder;
+  for (const bool buffered : {false, true}) {
+    TransferOptions options = InMemory();
+    if (buffered) {
+      ASSERT_TRUE(BufferDirectory::Open(folder.path(), &options.buffer).ok());
+    }
+    Fixture fixture(options);
+    std::map<std::string, std::string> expected;
+    for (int i = 0; i < 20; ++i) {
+      std::string& data = expected["s" + std::to_string(i) + ".seg"];
+      for (int j = 0; j < i * 199999; ++j) data += static_cast<char>(j * i);
+    }
+    for (const auto& [path, data] : expected) {
+      ASSERT_TRUE(fixture.Write(path, data).ok());
+    }
+    std::map<std::string, std::string> names;
+    ASSERT_TRUE(fixture.Finish(&names).ok());
+    EXPECT_EQ(fixture.store->objects(), expected);
+    EXPECT_EQ(names.size(), expected.size());
+    EXPECT_EQ(fixture.room->used(), 0u);
+    EXPECT_EQ(fixture.transfer->stats().uploads, 20u);
+    EXPECT_EQ(fixture.transfer->stats().buffered_after.count() > 0, buffered);
+    if (buffered) {
+      EXPECT_EQ(List(options.buffer->path()),
+                std::vector<std::string>({"lock"}));
+    }
+  }
+}
+
+TEST(SegmentTransferTest, AsManyAtOnceAsAreAllowed) {
+  Fixture fixture(InMemory(3));
+  std::mutex mu;
+  std::condition_variable changed;
+  int here = 0;
+  // Three have to be there at once for any to go on.
+  fixture.store->on_close = [&](const std::string&, int) {
+    std::unique_lock<std::mutex> lock(mu);
+    ++here;
+    changed.notify_all();
+    changed.wait(lock, [&] { return here >= 3; });
+    return Status::Ok();
+  };
+  for (int i = 0; i < 9; ++i) {
+    ASSERT_TRUE(fixture.Write(std::to_string(i) + ".seg", "data").ok());
+  }
+  ASSERT_TRUE(fixture.Finish().ok());
+  EXPECT_EQ(fixture.store->most_at_once(), 3);
+  EXPECT_EQ(fixture.transfer->stats().upload_threads, 3);
+}
+
+TEST(SegmentTransferTest, EachAttemptHasANameOfItsOwn) {
+  Fixture fixture(InMemory());
+  fixture.store->on_close = [](const std::string& path, int) {
+    // Stored or not, nobody knows.
+    return path.find("try3") == std::string::npos
+               ? Status::Unavailable("no answer")
+               : Status::Ok();
+  };
+  ASSERT_TRUE(fixture.Write("d/a.seg", "data").ok());
+  std::map<std::string, std::string> names;
+  ASSERT_TRUE(fixture.Finish(&names).ok());
+  EXPECT_EQ(names["d/a.seg"], "d/a-try3.seg");
+  EXPECT_EQ(fixture.store->objects()["d/a-try3.seg"], "data");
+  EXPECT_EQ(fixture.transfer->stats().retries, 2u);
+}
+
+TEST(SegmentTransferTest, WhatFailsForGoodFailsTheSave) {
+  TransferOptions options = InMemory();
+  options.retry_for = milliseconds(150);
+  for (const Status& failure :
+       {Status::ResourceExhausted("full"), Status::Unavailable("away")}) {
+    Fixture fixture(options);
+    fixture.store->on_close = [&](const std::string&, int number) {
+      return number > 2 ? failure : Status::Ok();
+    };
+    for (int i = 0; i < 6; ++i) {
+      (void)fixture.Write(std::to_string(i) + ".seg", "data");
+    }
+    EXPECT_EQ(fixture.Finish().code(), failure.code());
+    EXPECT_TRUE(fixture.stop->IsSet());
+    fixture.transfer = nullptr;
+    EXPECT_EQ(fixture.room->used(), 0u);
+  }
+}
+
+TEST(SegmentTransferTest, AHungStoreIsLeftBehindWithItsRoom) {
+  auto fixture = std::make_unique<Fixture>(InMemory(1));
+  std::mutex mu;
+  std::condition_variable changed;
+  bool released = false, hangs = false;
+  fixture->store->on_close = [&](const std::string&, int) {
+    std::unique_lock<std::mutex> lock(mu);
+    hangs = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return released; });
+    return Status::Ok();
+  };
+  ASSERT_TRUE(fixture->Write("a.seg", std::string(1000, 'a')).ok());
+  ASSERT_TRUE(fixture->Write("b.seg", std::string(500, 'b')).ok());
+  {
+    std::unique_lock<std::mutex> lock(mu);
+    changed.wait(lock, [&] { return hangs; });
+  }
+  fixture->stop->Set();
+  EXPECT_EQ(fixture->Finish().code(), Status::Code::kCancelled);
+  const auto room = fixture->room;
+  const auto store = fixture->store;
+  fixture = nullptr;
+  // What was queued is gone, what hangs is not: a later save has less room.
+  EXPECT_EQ(room->used(), 1000u);
+  {
+    std::lock_guard<std::mutex> lock(mu);
+    released = true;
+    changed.notify_all();
+  }
+  while (room->used() > 0) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(store->objects().count("b.seg"), 0u);
+}
+
+TEST(SegmentTransferTest, AFullRoomIsWaitedFor) {
+  Fixture fixture(InMemory(1));
+  fixture.room->SetLimit(1000);
+  std::atomic<bool> go{false};
+  fixture.store->on_close = [&](const std::string&, int) {
+    while (!go) std::this_thread::sleep_for(milliseconds(1));
+    return Status::Ok();
+  };
+  ASSERT_TRUE(fixture.Write("a.seg", std::string(1000, 'a')).ok());
+  EXPECT_TRUE(fixture.transfer->IsFull());
+  std::thread other([&] { go = true; });
+  EXPECT_TRUE(fixture.transfer->WaitForRoom().ok());
+  other.join();
+  EXPECT_FALSE(fixture.transfer->IsFull());
+  ASSERT_TRUE(fixture.Write("b.seg", std::string(2000, 'b')).ok());
+  fixture.stop->Set();
+  EXPECT_EQ(fixture.transfer->stats().staged_peak_bytes, 2000u);
+}
+
+TEST(SegmentTransferTest, DirectFilesAreWrittenWhereTheyBelong) {
+  Folder folder;
+  TransferOptions options = InMemory();
+  options.direct = true;
+  std::map<std::string, std::string> names;
+  auto stop = std::make_shared<StopFlag>();
+  SegmentTransfer transfer(options, local::NewSink,
+                           std::make_shared<StagingRoom>(),
+                           std::make_shared<RateLimit>(), stop,
+                           [stop](const Status&) { stop->Set(); });
+  std::unique_ptr<ByteSink> sink;
+  const std::string path = folder.path() + "/a/b.seg";
+  ASSERT_TRUE(transfer.Open(path, &sink).ok());
+  ASSERT_TRUE(sink->Append("data").ok());
+  ASSERT_TRUE(sink->SyncAndClose().ok());
+  ASSERT_TRUE(transfer.Finish(milliseconds(50), &names).ok());
+  EXPECT_EQ(names[path], path);
+  std::unique_ptr<ByteSource> source;
+  ASSERT_TRUE(local::NewSource(path, &source).ok());
+  EXPECT_EQ(source->size(), 4u);
+}
+
+TEST(RateLimitTest, BytesArePaidForBeforeTheNext) {
+  RateLimit rate;
+  StopFlag stop;
+  EXPECT_TRUE(rate.Take(1 << 30, stop));
+  rate.SetRate(1000000);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(rate.Take(10000, stop));
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(50));
+  EXPECT_TRUE(rate.Take(uint64_t{1} << 40, stop));
+  stop.Set();
+  EXPECT_FALSE(rate.Take(1, stop));
+}
+
+TEST(BufferDirectoryTest, WhatDeadProcessesHaveLeftGoes) {
+  Folder folder;
+  const std::string root = folder.path() + "/new/buffer";
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::shared_ptr<BufferDirectory> own;
+    bool made = BufferDirectory::Open(root, &own).ok();
+    std::unique_ptr<ByteSink> sink;
+    made = made && local::NewSink(own->NewName(), &sink).ok() &&
+           sink->Append("left").ok() && sink->SyncAndClose().ok();
+    made = ::write(ready[1], made ? "y" : "n", 1) == 1 && made;
+    for (;;) ::pause();
+  }
+  char answer = 0;
+  ASSERT_EQ(::read(ready[0], &answer, 1), 1);
+  ASSERT_EQ(answer, 'y');
+  const std::vector<std::string> left = List(root);
+  ASSERT_EQ(left.size(), 1u);
+  std::shared_ptr<BufferDirectory> own;
+  ASSERT_TRUE(BufferDirectory::Open(root, &own).ok());
+  // It lives: its files stay.
+  EXPECT_EQ(own->removed(), 0);
+  EXPECT_EQ(List(root).size(), 2u);
+  EXPECT_EQ(List(root + "/" + left[0]).size(), 2u);
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  // One that died before it had a lock, and what is none of ours.
+  ASSERT_TRUE(local::MakeDirectories(root + "/adaptcp-buffer-0").ok());
+  ASSERT_TRUE(local::MakeDirectories(root + "/other").ok());
+  std::shared_ptr<BufferDirectory> again;
+  ASSERT_TRUE(BufferDirectory::Open(root, &again).ok());
+  EXPECT_EQ(again, own);
+  EXPECT_EQ(own->removed(), 2);
+  EXPECT_EQ(List(root).size(), 2u);
+  uint64_t free = 0;
+  ASSERT_TRUE(own->FreeBytes(&free).ok());
+  EXPECT_GT(free, 0u);
+  EXPECT_NE(own->NewName(), own->NewName());
+  ASSERT_EQ(::system(("rm -r " + root).c_str()), 0);
+  ASSERT_TRUE(BufferDirectory::Open(root, &again).ok());
+  EXPECT_NE(again, own) << "somebody emptied the root";
+}
+
+}  // namespace
+}  // namespace adaptcp

@@ -1,0 +1,76 @@
+#include "ops/io/local/transfer_limits.h"
+
+#include <algorithm>
+
+namespace adaptcp {
+
+using Clock = std::chrono::steady_clock;
+
+void StagingRoom::SetLimit(uint64_t bytes) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    limit_ = bytes;
+  }
+  freed_.notify_all();
+}
+
+void StagingRoom::Add(uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(mu_);
+  used_ += bytes;
+}
+
+void StagingRoom::Remove(uint64_t bytes) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    used_ -= bytes;
+  }
+  freed_.notify_all();
+}
+
+bool StagingRoom::IsFull() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return used_ >= limit_;
+}
+
+bool StagingRoom::WaitForRoom(const StopFlag& stop,
+                              std::chrono::nanoseconds* waited) {
+  // The flag has no way to wake this up; nothing hangs on a few milliseconds.
+  constexpr std::chrono::milliseconds kLook(20);
+  std::unique_lock<std::mutex> lock(mu_);
+  if (used_ < limit_) return true;
+  const auto start = Clock::now();
+  bool stopped = false;
+  while (!stopped && used_ >= limit_) {
+    freed_.wait_for(lock, kLook);
+    stopped = stop.IsSet();
+  }
+  *waited += Clock::now() - start;
+  return !stopped;
+}
+
+uint64_t StagingRoom::used() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return used_;
+}
+
+void RateLimit::SetRate(uint64_t bytes_per_second) {
+  std::lock_guard<std::mutex> lock(mu_);
+  rate_ = bytes_per_second;
+}
+
+bool RateLimit::Take(uint64_t bytes, const StopFlag& stop) {
+  Clock::duration wait;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (rate_ == 0) return !stop.IsSet();
+    const auto now = Clock::now();
+    const auto start = std::max(now, free_at_);
+    free_at_ = start + std::chrono::duration_cast<Clock::duration>(
+                           std::chrono::duration<double>(
+                               static_cast<double>(bytes) / rate_));
+    wait = start - now;
+  }
+  return !stop.SleepFor(wait);
+}
+
+}  // namespace adaptcp
