@@ -60,3 +60,11 @@ def cpp_program() -> Callable[..., Path]:
         return cpp_build.build([cxx.ROOT / source], flavour)[0]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def store_tool() -> Path:
+    """The program that makes every operation of the C++ store."""
+    from tests.support import store_tool as tool
+
+    return tool.build()

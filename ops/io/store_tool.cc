@@ -1,17 +1,22 @@
 // Makes every operation of ops/io/store.h below a directory that does not exist
 // yet, local or remote, and checks what comes back; for tests.
 //
-//   store_tool DIRECTORY
+//   store_tool DIRECTORY [PLUGIN...]
 //
-// Prints "ok", or the first thing that is not as it should be (exit code 1).
+// PLUGINs are libraries with file systems for TensorFlow. Prints "ok", after lines
+// "cannot WHAT" for what stores may differ in, or the first thing that is not as
+// it should be (exit code 1).
 
 #include <cerrno>
 #include <cstdlib>
 #include <iostream>
+#include <random>
+#include <thread>
 
 #include "ops/io/local/store_faults.h"
 #include "ops/io/store.h"
 #include "ops/io/tf_status.h"
+#include "tensorflow/c/experimental/filesystem/modular_filesystem.h"
 
 namespace adaptcp {
 namespace {
@@ -72,6 +77,68 @@ void CheckObjects(const std::string& dir) {
   ExpectOk(MakeDirectories(dir + "/a/b"), "make directories that exist");
 }
 
+// What a range of an object holds, whatever range, in whatever order, also when
+// several threads read one source.
+void CheckRanges(const std::string& dir) {
+  const size_t size = 1 << 20;
+  std::string data(size, '\0');
+  std::mt19937 random(7);
+  for (char& byte : data) byte = static_cast<char>(random());
+  const std::string path = dir + "/ranges";
+  ExpectOk(Write(path, {data.substr(0, 1), data.substr(1)}), "write");
+  std::unique_ptr<ByteSource> source;
+  ExpectOk(NewSource(path, &source), "open");
+  const auto read = [&](uint32_t seed) {
+    std::mt19937 draw(seed);
+    std::string found;
+    for (int i = 0; i < 40; ++i) {
+      const size_t from = draw() % size;
+      const size_t length = draw() % std::min<size_t>(size - from + 1, 70000);
+      found.assign(length, '\0');
+      ExpectOk(source->ReadAt(from, length, found.data()), "read of a range");
+      Expect(data.compare(from, length, found) == 0,
+             "bytes from " + std::to_string(from));
+    }
+  };
+  std::vector<std::thread> readers;
+  for (uint32_t i = 0; i < 3; ++i) readers.emplace_back(read, i);
+  for (std::thread& reader : readers) reader.join();
+  char byte = 0;
+  ExpectOk(source->ReadAt(size, 0, &byte), "read of nothing at the end");
+  ExpectCode(source->ReadAt(size, 1, &byte), Status::Code::kDataLoss,
+             "read behind the end");
+}
+
+void CheckWritersAtOnce(const std::string& dir) {
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([&dir, i] {
+      const std::string path = dir + "/data/w" + std::to_string(i) + "/x.seg";
+      const std::string piece(100000 * i + 1, static_cast<char>('a' + i));
+      ExpectOk(Write(path, {piece, piece}), "write at once");
+      std::unique_ptr<ByteSource> source;
+      ExpectOk(NewSource(path, &source), "open");
+      std::string found(2 * piece.size(), '\0');
+      ExpectOk(source->ReadAt(0, found.size(), found.data()), "read");
+      Expect(found == piece + piece, "bytes of " + path);
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+}
+
+// What is not the same everywhere: told, not judged.
+void TellDifferences(const std::string& dir) {
+  const std::string path = dir + "/twice";
+  ExpectOk(Write(path, {"first"}), "write");
+  if (Write(path, {"other"}).ok()) std::cout << "cannot refuse to overwrite\n";
+  std::vector<std::string> names;
+  const Status listed = ListObjects(dir + "/nobody", &names);
+  Expect(names.empty(), "names of what is not there");
+  if (listed.code() != Status::Code::kNotFound) {
+    std::cout << "cannot tell a missing directory from an empty one\n";
+  }
+}
+
 // Each operation of a write, failed in turn, must reach the caller.
 void CheckFaults(const std::string& dir) {
   int failures = 0;
@@ -106,12 +173,23 @@ void CheckStatus() {
 }  // namespace adaptcp
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "store_tool DIRECTORY\n";
+  if (argc < 2) {
+    std::cerr << "store_tool DIRECTORY [PLUGIN...]\n";
     return 2;
   }
+  for (int i = 2; i < argc; ++i) {
+    const auto loaded = tensorflow::RegisterFilesystemPlugin(argv[i]);
+    if (!loaded.ok()) {
+      std::cerr << argv[i] << ": " << loaded << "\n";
+      return 2;
+    }
+  }
+  const std::string directory = argv[1];
   adaptcp::CheckStatus();
-  adaptcp::CheckObjects(argv[1]);
-  adaptcp::CheckFaults(argv[1]);
+  adaptcp::CheckObjects(directory);
+  adaptcp::CheckRanges(directory);
+  adaptcp::CheckWritersAtOnce(directory);
+  adaptcp::TellDifferences(directory);
+  adaptcp::CheckFaults(directory);
   std::cout << "ok\n";
 }

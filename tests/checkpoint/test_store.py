@@ -1,4 +1,4 @@
-"""The store: durable, exclusive local writes, and errors that are never taken for absence."""
+"""The store: durable, exclusive local writes, and errors that are never taken for absence. What all stores do: tests/stores."""
 
 import ctypes
 import errno
@@ -15,14 +15,6 @@ from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
 
 
-@pytest.fixture(params=["local", "ram"])
-def directory(request, tmp_path):
-    """One conformance suite for TensorFlow's file systems and for our own local one."""
-    if request.param == "local":
-        return str(tmp_path / "dir")
-    return f"ram://{tmp_path.name}-{os.getpid()}/dir"
-
-
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
     now = [0.0]
@@ -30,51 +22,6 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr(remote_files, "_sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     yield
     store_lib.set_fault_hook(None)
-
-
-@pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 9000])
-def test_put_read_size_list_delete(directory, data):
-    store = Store()
-    path = join(directory, "a", "b", "object")
-    store.put(path, data)
-    assert store.read(path) == data and store.size(path) == len(data)
-    store.put(join(directory, "a", "b", "another"), b"1")
-    assert store.list(join(directory, "a", "b")) == ["another", "object"]
-    assert store.list(join(directory, "a")) == ["b"]
-    store.sync(path)
-    store.delete(path)
-    store.delete(path)
-    assert store.list(join(directory, "a", "b")) == ["another"]
-    store.remove_dir(join(directory, "a", "b"))
-    assert store.list(join(directory, "a", "b")) == ["another"], "only an empty directory is removed"
-    store.delete(join(directory, "a", "b", "another"))
-    store.remove_dir(join(directory, "a", "b"))
-    store.remove_dir(join(directory, "a", "b"))
-    assert store.list(join(directory, "a")) == []
-
-
-def test_put_never_overwrites(directory):
-    store = Store()
-    store.put(join(directory, "o"), b"first")
-    with pytest.raises(FileExistsError):
-        store.put(join(directory, "o"), b"second")
-    assert store.read(join(directory, "o")) == b"first"
-
-
-def test_what_is_not_there(directory):
-    store = Store()
-    assert store.list(directory) == []
-    for call in (store.read, store.size):
-        with pytest.raises(FileNotFoundError):
-            call(join(directory, "o"))
-    store.make_dirs(join(directory, "x", "y"))
-    store.make_dirs(join(directory, "x", "y"))
-    assert store.list(join(directory, "x")) == ["y"]
-
-
-def test_the_probe_leaves_nothing(directory):
-    Store().check_writable(directory)
-    assert Store().list(join(directory, "data")) == []
 
 
 def test_a_probe_says_what_failed(tmp_path):

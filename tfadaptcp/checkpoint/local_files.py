@@ -94,10 +94,12 @@ class LocalFiles:
     def delete(self, path: str, durable: bool = True) -> None:
         with _reported("delete", path):
             fault_point("delete", path)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            if durable:
-                self._sync_dir(os.path.dirname(path) or ".")
+            with contextlib.suppress(FileNotFoundError):  # also of the directory
+                try:
+                    os.unlink(path)
+                finally:
+                    if durable:
+                        self._sync_dir(os.path.dirname(path) or ".")
 
     def remove_dir(self, directory: str) -> None:
         with _reported("remove", directory):

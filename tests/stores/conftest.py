@@ -1,0 +1,69 @@
+"""The stores of the conformance suite, each with its server, started when the first test needs it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import Served
+from tests.support.child import Child
+
+# A store that needs a server: the session fixture `<name>_server` returns a `Served`, or skips with its reason.
+STORES = ("local", "ram")
+
+
+class Backend:
+    """A store under test, and a process that can reach it.
+
+    Attributes:
+      name: its name in `STORES`.
+      env: what processes that use it need in their environment.
+    """
+
+    def __init__(self, name: str, served: Served):
+        self.name, self.env = name, served.env
+        self._root = served.root
+        self._numbers = itertools.count()
+        self._child: Child | None = None
+
+    def new_directory(self) -> str:
+        """A directory that nobody has used; it is not there."""
+        return f"{self._root}/{os.getpid()}-{next(self._numbers)}/dir"
+
+    @property
+    def child(self) -> Child:
+        """A process in this store's environment, the same for all tests of a session."""
+        if self._child is None:
+            self._child = Child(self.env)
+        return self._child
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+
+
+@pytest.fixture(scope="session")
+def local_server(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    return Served(str(tmp_path_factory.mktemp("local-store")))
+
+
+@pytest.fixture(scope="session")
+def ram_server() -> Served:
+    """TensorFlow's file system in memory: one per process."""
+    return Served("ram://conformance")
+
+
+@pytest.fixture(scope="session", params=STORES)
+def store(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Each store in turn."""
+    backend = Backend(request.param, request.getfixturevalue(f"{request.param}_server"))
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def store_directory(store: Backend) -> str:
+    return store.new_directory()
