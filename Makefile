@@ -1,7 +1,7 @@
 # make demo | test | test-all | bench | simulate | build | clean.  Each builds what it needs, once.
 .DEFAULT_GOAL := build
 # make bazel builds the same C++ with Bazel.
-.PHONY: demo test test-all bench simulate bazel build deps cpp-tests system-deps data clean
+.PHONY: demo test test-all bench simulate bazel build deps cpp-tests system-deps data servers clean
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
@@ -71,6 +71,10 @@ cpp-tests: $(DEPS_STAMP) system-deps
 	@if echo '#include <gtest/gtest.h>' | g++ -x c++ -std=c++17 -fsyntax-only - 2>/dev/null; then \
 	  echo "==> C++ unit tests"; $(PY) -m tools.cpp_build tests tsan asan </dev/null; fi
 
+# Servers of stores, built once below $(CACHE). One that can't be built is said and left out.
+servers: $(DEPS_STAMP)
+	@$(PY) -m tools.build_gcs $(CACHE) </dev/null
+
 # Tests that need the machine for themselves run first, alone. Exit code 5: there are none.
 define run_pytest
 	@echo "==> tests that run alone"
@@ -79,10 +83,10 @@ define run_pytest
 	@$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not serial$(1)" </dev/null
 endef
 
-test: system-deps build data cpp-tests
+test: system-deps build data servers cpp-tests
 	$(call run_pytest, and not slow)
 
-test-all: system-deps build data cpp-tests
+test-all: system-deps build data servers cpp-tests
 	$(call run_pytest)
 
 # ---- demo, benchmarks -------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,15 @@ def store_tool() -> Path:
     from tests.support import store_tool as tool
 
     return tool.build()
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server of Google Cloud Storage, `tests/servers/gcs.py`."""
+    from tests.servers import gcs as servers
+
+    if not servers.SERVER.exists():
+        pytest.skip(f"{servers.SERVER} is not there: run `make servers`, which builds it with Go")
+    server = servers.Gcs(tmp_path_factory.mktemp("gcs"))
+    yield server
+    server.stop()

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import Served
+from tests.servers.gcs import BUCKET, Gcs
 from tests.support.child import Child
 
 # A store that needs a server: the session fixture `<name>_server` returns a `Served`, or skips with its reason.
-STORES = ("local", "ram")
+STORES = ("local", "ram", "gs")
 
 
 class Backend:
@@ -54,6 +55,11 @@ def local_server(tmp_path_factory: pytest.TempPathFactory) -> Served:
 def ram_server() -> Served:
     """TensorFlow's file system in memory: one per process."""
     return Served("ram://conformance")
+
+
+@pytest.fixture(scope="session")
+def gs_server(gcs: Gcs) -> Served:
+    return Served(f"gs://{BUCKET}", gcs.environment)
 
 
 @pytest.fixture(scope="session", params=STORES)
