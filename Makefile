@@ -67,13 +67,20 @@ system-deps:
 	  echo "  sudo apt-get install g++ libgtest-dev"; \
 	fi
 
+# Servers of stores, built once below $(CACHE). One that can't be built is said and left out: the tests that need it are
+# skipped. In the continuous integration, where none may be, what is missing is installed.
+servers: $(DEPS_STAMP) system-deps
+	@if [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! $(PY) -m tools.hdfs.fetch --have-tools; then \
+	  echo "==> apt-get install openjdk-17-jdk-headless maven"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq </dev/null && apt-get install -y -qq --no-install-recommends openjdk-17-jdk-headless maven </dev/null >/dev/null; \
+	fi
+	@$(PY) -m tools.hdfs.fetch $(CACHE)/hdfs </dev/null
+	@$(PY) -m tools.build_gcs $(CACHE) </dev/null
+
 cpp-tests: $(DEPS_STAMP) system-deps
 	@if echo '#include <gtest/gtest.h>' | g++ -x c++ -std=c++17 -fsyntax-only - 2>/dev/null; then \
 	  echo "==> C++ unit tests"; $(PY) -m tools.cpp_build tests tsan asan </dev/null; fi
-
-# Servers of stores, built once below $(CACHE). One that can't be built is said and left out.
-servers: $(DEPS_STAMP)
-	@$(PY) -m tools.build_gcs $(CACHE) </dev/null
 
 # Tests that need the machine for themselves run first, alone. Exit code 5: there are none.
 define run_pytest

@@ -134,7 +134,15 @@ Status NewSource(const std::string& path,
 
 Status DeleteObject(const std::string& path) {
   ADAPTCP_RETURN_IF_ERROR(Fault("delete", path));
-  return Convert(tensorflow::Env::Default()->DeleteFile(path), "delete", path);
+  const Status status =
+      Convert(tensorflow::Env::Default()->DeleteFile(path), "delete", path);
+  // hdfs has no code of its own for an object that is not there.
+  tensorflow::uint64 size = 0;
+  if (status.code() == Status::Code::kUnavailable &&
+      absl::IsNotFound(tensorflow::Env::Default()->GetFileSize(path, &size))) {
+    return Status::NotFound(path);
+  }
+  return status;
 }
 
 Status ObjectSize(const std::string& path, uint64_t* size) {

@@ -10,10 +10,11 @@ import pytest
 
 from tests.servers import Served
 from tests.servers.gcs import BUCKET, Gcs
+from tests.servers.hdfs import HdfsServer, missing
 from tests.support.child import Child
 
 # A store that needs a server: the session fixture `<name>_server` returns a `Served`, or skips with its reason.
-STORES = ("local", "ram", "gs")
+STORES = ("local", "ram", "gs", "hdfs")
 
 
 class Backend:
@@ -60,6 +61,21 @@ def ram_server() -> Served:
 @pytest.fixture(scope="session")
 def gs_server(gcs: Gcs) -> Served:
     return Served(f"gs://{BUCKET}", gcs.environment)
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
+    """The servers themselves, for tests that take them away: they must leave them as they were."""
+    if missing():
+        pytest.skip(missing())
+    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def hdfs_server(hdfs: HdfsServer) -> Served:
+    return hdfs.served
 
 
 @pytest.fixture(scope="session", params=STORES)
