@@ -135,6 +135,7 @@ class AdamTables:
         """Applies the segments of the last cut, a base."""
         self._call(self.ops.adaptcp_restore_segments, {
             "head": self.sequence,
+            "groups": {"emb": {"group": "emb", "take": [0, 1, 2]}},
             "levels": [{"sequence": self.sequence, "differential": False, "objects": objects}]})
 
     def end_restore(self) -> Dict[str, int]:

@@ -9,15 +9,6 @@ namespace adaptcp {
 
 namespace {
 
-int StripeShift(uint32_t stripes) {
-  int shift = 64;
-  while (stripes > 1) {
-    stripes /= 2;
-    --shift;
-  }
-  return shift;
-}
-
 using Hold = std::lock_guard<SpinLock>;
 
 }  // namespace
@@ -49,7 +40,6 @@ template <typename K>
 GroupTracker<K>::GroupTracker(const TrackerOptions& options)
     : options_(options),
       decay_(options.decay, options.estimator),
-      stripe_shift_(StripeShift(options.stripes)),
       stripes_(new Stripe<K>[options.stripes]),
       recent_(options.min_remembered) {}
 

@@ -259,7 +259,7 @@ class GroupTracker {
   using Entry = RowEntry<K>;
 
   Stripe<K>& StripeOf(uint64_t hash) const {
-    return stripes_[stripe_shift_ == 64 ? 0 : hash >> stripe_shift_];
+    return stripes_[StripeOfHash(hash, options_.stripes)];
   }
   template <typename F>
   void ForEachKey(const K* keys, const uint32_t* idx, size_t n, F&& f) const;
@@ -270,7 +270,6 @@ class GroupTracker {
 
   const TrackerOptions options_;
   const Decay decay_;
-  const int stripe_shift_;
   const std::unique_ptr<Stripe<K>[]> stripes_;
   // Touched in the interval they name. An entry that was touched in the current
   // interval stays so until the next cut, whatever outcome arrives meanwhile.

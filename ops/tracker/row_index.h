@@ -135,7 +135,7 @@ class RowIndex {
 
  private:
   size_t HomeOf(uint64_t hash, size_t capacity) const {
-    const uint32_t scrambled = static_cast<uint32_t>(hash) *
+    const uint32_t scrambled = PlaceOfHash(hash) *
                                scramble_.load(std::memory_order_relaxed);
     return static_cast<size_t>(uint64_t{scrambled} * capacity >> 32);
   }
