@@ -24,6 +24,7 @@ _install()
 
 from tfadaptcp import policies, testing  # noqa: E402
 from tfadaptcp.callback import AdaptCPCallback  # noqa: E402
+from tfadaptcp.checkpoint.hdfs import leave_signals_alone as _leave_signals_alone  # noqa: E402
 from tfadaptcp.errors import *  # noqa: E402,F401,F403
 from tfadaptcp.errors import __all__ as _errors  # noqa: E402
 from tfadaptcp.info import CheckpointInfo, RestoreReport  # noqa: E402
@@ -34,6 +35,7 @@ from tfadaptcp.reading import read_rows  # noqa: E402
 from tfadaptcp.restore import load_adaptcp as _load_adaptcp  # noqa: E402
 
 tf.keras.Model.load_adaptcp = _load_adaptcp
+_leave_signals_alone()  # before anything in this process starts Java, also to read data
 
 __version__ = "0.1.0"
 __all__ = ["AdaptCPCallback", "CheckpointInfo", "CheckpointManager", "EngineOptions", "Quantization", "RestoreReport", "policies",

@@ -15,16 +15,30 @@ namespace {
 
 // A remote store that fails says Unknown or Internal where it means that it
 // can't be reached (hdfs and s3 do), so what has no clearer code is Unavailable.
+Status::Code CodeOf(const tensorflow::Status& status, Status::Code code) {
+  const auto says = [&status](const char* text) {
+    return status.message().find(text) != absl::string_view::npos;
+  };
+  // hdfs without its client library "does not find" the file, at its first use.
+  if ((code == Status::Code::kNotFound && says("Library (")) ||
+      (code == Status::Code::kInternal &&
+       says("HadoopFileSystem is not initialized"))) {
+    return Status::Code::kUnimplemented;
+  }
+  // A name node in safe mode, as after its start.
+  if (absl::IsPermissionDenied(status) && says("Read-only file system")) {
+    return Status::Code::kUnavailable;
+  }
+  return code == Status::Code::kInternal ? Status::Code::kUnavailable : code;
+}
+
 Status Convert(const tensorflow::Status& status, const char* what,
                const std::string& path) {
   const Status ours = FromTensorFlow(status);
   if (ours.ok()) return ours;
-  const Status::Code code = ours.code() == Status::Code::kInternal
-                                ? Status::Code::kUnavailable
-                                : ours.code();
   const std::string text =
       ours.message().empty() ? "the store gave no reason" : ours.message();
-  return Status(code,
+  return Status(CodeOf(status, ours.code()),
                 std::string("can't ") + what + " " + path + ": " + text);
 }
 

@@ -11,6 +11,7 @@ from typing import Callable, List, TypeVar
 
 import tensorflow as tf
 
+from tfadaptcp.checkpoint import hdfs
 from tfadaptcp.checkpoint.faults import fault_point
 from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
 
@@ -34,19 +35,19 @@ class RemoteFiles:
         self._retry_seconds = retry_seconds
 
     def put(self, path: str, data: bytes) -> None:
-        attempts = 0
+        begun = False
 
         def attempt():
-            nonlocal attempts
-            attempts += 1
+            nonlocal begun
             if self._is_there(path):
-                # After a failed attempt of ours the object may well be our own.
-                if attempts > 1 and self._read(path) == data:
+                if not begun:
+                    raise FileExistsError(errno.EEXIST, "the object exists already; no name is written twice", path)
+                if self._is_written(path, data):
                     return
-                raise FileExistsError(errno.EEXIST, "the object exists already; no name is written twice", path)
             try:
-                if path.partition("://")[0] not in _WITHOUT_DIRECTORIES:
+                if _scheme(path) not in _WITHOUT_DIRECTORIES:
                     tf.io.gfile.makedirs(path.rsplit("/", 1)[0])
+                begun = True
                 self._write(path, data)
             except tf.errors.NotFoundError as error:
                 raise StoreUnavailableError(errno.ENOENT, f"could not write: {_text(error)}", path) from error
@@ -74,6 +75,8 @@ class RemoteFiles:
             except tf.errors.NotFoundError as error:
                 raise tf.errors.UnavailableError(
                     None, None, f"the directory was found, listing it was not possible: {error.message}") from error
+            if not names and _scheme(directory) in hdfs.SCHEMES:
+                hdfs.confirm_empty(directory)
             return sorted(name.rstrip("/") for name in names if name.strip("/"))
 
         return self._retried("list", directory, attempt)
@@ -108,8 +111,18 @@ class RemoteFiles:
 
         def attempt():
             fault_point("delete", directory)
-            if self._is_there(directory):
+            if not self._is_there(directory):
+                return
+            if _scheme(directory) not in hdfs.SCHEMES:
                 tf.io.gfile.rmtree(directory)
+                return
+            try:
+                # HDFS removes an empty directory as it does a file, and refuses one that isn't; the plug-in's own way
+                # removes all that is in it when it can't list it.
+                tf.io.gfile.remove(directory)
+            except tf.errors.UnknownError:
+                if not tf.io.gfile.listdir(directory):
+                    raise
 
         try:
             self._retried("remove", directory, attempt)
@@ -129,6 +142,14 @@ class RemoteFiles:
             tf.io.gfile.stat(path)
         except tf.errors.NotFoundError:
             return False
+        return True
+
+    def _is_written(self, path: str, data: bytes) -> bool:
+        """Whether an object that is there after a failed attempt of ours is whole. Raises FileExistsError if it isn't ours."""
+        if _scheme(path) in hdfs.SCHEMES and tf.io.gfile.stat(path).length < len(data):
+            return False  # begun; what there is of it may be out of reach with the server that had it
+        if self._read(path) != data:
+            raise FileExistsError(errno.EEXIST, "the object exists already; no name is written twice", path)
         return True
 
     def _read(self, path: str) -> bytes:
@@ -168,3 +189,7 @@ class RemoteFiles:
 def _text(error: Exception) -> str:
     # s3 raises errors with an empty text.
     return f"{type(error).__name__}: {getattr(error, 'message', None) or error}"
+
+
+def _scheme(path: str) -> str:
+    return path.partition("://")[0]

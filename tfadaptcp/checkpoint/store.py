@@ -10,6 +10,7 @@ import secrets
 from typing import Any, Callable, List, Optional, Union
 
 from tfadaptcp import background
+from tfadaptcp.checkpoint import hdfs
 from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
 from tfadaptcp.checkpoint.local_files import LocalFiles
 from tfadaptcp.errors import DeadlineError, StoreUnavailableError, UnsupportedStoreError
@@ -98,7 +99,7 @@ class Store:
     def check_supported(self, directory: str) -> None:
         """Raises UnsupportedStoreError unless this process has a file system for the directory's scheme.
 
-        Loads tensorflow-io for a scheme that needs it. Contacts no server.
+        Loads tensorflow-io for a scheme that needs it, and starts Java for hdfs. Contacts no server.
         """
         self._files(directory)
 
@@ -146,6 +147,8 @@ class Store:
         if scheme == "file":
             return self._local, rest
         _require_scheme(scheme, path)
+        if scheme in hdfs.SCHEMES:
+            hdfs.check(path)
         from tfadaptcp.checkpoint.remote_files import RemoteFiles
         return RemoteFiles(self._retry_seconds), path
 
