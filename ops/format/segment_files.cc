@@ -1,15 +1,14 @@
 #include "ops/format/segment_files.h"
 
-#include <cstdio>
 #include <utility>
 
 namespace adaptcp {
 
-SegmentFiles::SegmentFiles(SegmentHeader header, std::string prefix,
-                           uint64_t segment_bytes, OpenSink open)
+SegmentFiles::SegmentFiles(SegmentHeader header, uint64_t segment_bytes,
+                           NextPath next_path, OpenSink open)
     : header_(std::move(header)),
-      prefix_(std::move(prefix)),
       segment_bytes_(segment_bytes),
+      next_path_(std::move(next_path)),
       open_(std::move(open)) {}
 
 Status SegmentFiles::Append(const EncodedBlock& block) {
@@ -17,13 +16,10 @@ Status SegmentFiles::Append(const EncodedBlock& block) {
   const uint64_t size = SegmentWriter::FramedSize(block.record.size());
   if (current_ != nullptr && current_->blocks() > 0 &&
       current_->bytes() + size > segment_bytes_) {
-    status_ = FinishCurrent();
-    if (!status_.ok()) return status_;
+    ADAPTCP_RETURN_IF_ERROR(Seal());
   }
   if (current_ == nullptr) {
-    char number[16];
-    std::snprintf(number, sizeof(number), "-%05zu", finished_.size());
-    current_path_ = prefix_ + number + ".seg";
+    current_path_ = next_path_();
     std::unique_ptr<ByteSink> sink;
     status_ = open_(current_path_, &sink);
     if (!status_.ok()) return status_;
@@ -31,6 +27,11 @@ Status SegmentFiles::Append(const EncodedBlock& block) {
     if (!status_.ok()) return status_;
   }
   status_ = current_->Append(block);
+  return status_;
+}
+
+Status SegmentFiles::Seal() {
+  if (status_.ok() && current_ != nullptr) status_ = FinishCurrent();
   return status_;
 }
 
@@ -44,20 +45,10 @@ Status SegmentFiles::FinishCurrent() {
 }
 
 Status SegmentFiles::Finish(std::vector<SegmentInfo>* infos) {
-  if (!status_.ok()) return status_;
-  if (current_ != nullptr) {
-    status_ = FinishCurrent();
-    if (!status_.ok()) return status_;
-  }
+  ADAPTCP_RETURN_IF_ERROR(Seal());
   *infos = finished_;
-  status_ = Status::FailedPrecondition(prefix_ + ": already finished");
+  status_ = Status::FailedPrecondition("segments are finished already");
   return Status::Ok();
-}
-
-uint64_t SegmentFiles::bytes() const {
-  uint64_t total = current_ == nullptr ? 0 : current_->bytes();
-  for (const SegmentInfo& info : finished_) total += info.bytes;
-  return total;
 }
 
 }  // namespace adaptcp

@@ -13,35 +13,37 @@
 
 namespace adaptcp {
 
-// One thread at a time; calls block as the sinks do. Several sets with different
-// prefixes may be written in parallel.
+// One thread at a time; calls block as the sinks do. Several sets whose paths
+// differ may be written in parallel.
 class SegmentFiles {
  public:
   // Opens a sink for a name that has never been used.
   using OpenSink = std::function<Status(const std::string& path,
                                         std::unique_ptr<ByteSink>* sink)>;
+  // A path that has never been used.
+  using NextPath = std::function<std::string()>;
 
-  // Files are called <prefix>-00000.seg, <prefix>-00001.seg, ... and opened when
-  // they get their first block: no block, no file. A file is finished before it
-  // passes segment_bytes, unless its only block is larger than that.
-  SegmentFiles(SegmentHeader header, std::string prefix,
-               uint64_t segment_bytes, OpenSink open);
+  // Files are opened when they get their first block: no block, no file. A file
+  // is finished before it passes segment_bytes, unless its only block is larger
+  // than that.
+  SegmentFiles(SegmentHeader header, uint64_t segment_bytes, NextPath next_path,
+               OpenSink open);
 
   Status Append(const EncodedBlock& block);
 
-  // Finishes the last file. OK: every file is durable, *infos has them in the
-  // order they were written. Call once.
-  Status Finish(std::vector<SegmentInfo>* infos);
+  // Finishes the file that is open, if any: the next block begins another one.
+  Status Seal();
 
-  // Finished files and the open one together.
-  uint64_t bytes() const;
+  // Finishes the last file. OK: every sink was closed, *infos has the files in
+  // the order they were written. Call once.
+  Status Finish(std::vector<SegmentInfo>* infos);
 
  private:
   Status FinishCurrent();
 
   const SegmentHeader header_;
-  const std::string prefix_;
   const uint64_t segment_bytes_;
+  const NextPath next_path_;
   const OpenSink open_;
   std::unique_ptr<SegmentWriter> current_;
   std::string current_path_;

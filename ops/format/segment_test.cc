@@ -311,7 +311,9 @@ TEST(SegmentFilesTest, RotatesAtSegmentBytes) {
     const SegmentHeader header = HeaderOf({random.Group("a")});
     const uint64_t limit = 500 + random.Below(3000);
     std::map<std::string, std::string> files;
-    SegmentFiles set(header, "data/00-1-abc/ps0-increment", limit,
+    int numbers = 100;
+    SegmentFiles set(header, limit,
+                     [&] { return "ps0-" + std::to_string(numbers++) + ".seg"; },
                      [&](const std::string& path,
                          std::unique_ptr<ByteSink>* sink) {
                        EXPECT_EQ(files.count(path), 0u);
@@ -324,6 +326,10 @@ TEST(SegmentFilesTest, RotatesAtSegmentBytes) {
     for (uint64_t i = random.Below(40); i > 0; --i) {
       const EncodedBlock block = RowsBlock(&random, header, random.Below(25));
       ASSERT_TRUE(set.Append(block).ok());
+      if (random.Below(8) == 0) {
+        ASSERT_TRUE(set.Seal().ok());
+        ASSERT_TRUE(set.Seal().ok());
+      }
       records += block.record;
       rows += block.rows;
     }
@@ -359,7 +365,7 @@ TEST(SegmentFilesTest, RotatesAtSegmentBytes) {
 TEST(SegmentFilesTest, AFailedOpenFailsTheSet) {
   Random random(1);
   const SegmentHeader header = HeaderOf({random.Group("a")});
-  SegmentFiles set(header, "p", 100,
+  SegmentFiles set(header, 100, [] { return "p"; },
                    [](const std::string&, std::unique_ptr<ByteSink>*) {
                      return Status::Unavailable("store down");
                    });

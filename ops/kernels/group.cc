@@ -235,6 +235,7 @@ class GroupOf final : public Group {
   }
 
   Seq current_sequence() const override { return tracker_.current_sequence(); }
+  size_t row_bytes() const override { return row_bytes_; }
 
   Status Cut(const CutRequest& request) override {
     return tracker_.Cut(request);

@@ -93,6 +93,8 @@ class Group {
                           IndexCursor* cursor,
                           std::unique_ptr<CapturedBatch>* batch) = 0;
   virtual Seq current_sequence() const = 0;
+  // About what a captured row takes in memory.
+  virtual size_t row_bytes() const = 0;
   // After the drain and the updates: Internal if a row was left out.
   virtual Status CheckCaptured(Seq cut) const = 0;
 

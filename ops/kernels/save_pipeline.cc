@@ -27,15 +27,18 @@ Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
     return !status_.ok() || used_ == 0 || used_ + bytes <= limit_;
   };
   if (!fits()) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto waited = [&] {
+      return std::chrono::duration_cast<std::chrono::nanoseconds>(
+                 std::chrono::steady_clock::now() - start)
+          .count();
+    };
     if (source != CaptureSource::kUpdate) {
       room_.wait(lock, fits);
+      counters_.drain_wait_ns += waited();
     } else {
-      const auto start = std::chrono::steady_clock::now();
       const bool in_time = room_.wait_for(lock, update_wait_, fits);
-      counters_.update_wait_ns +=
-          std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::steady_clock::now() - start)
-              .count();
+      counters_.update_wait_ns += waited();
       ++counters_.updates_delayed;
       if (!in_time) {
         return Status::DeadlineExceeded(
@@ -83,21 +86,37 @@ void SavePipeline::WaitClosed() {
 
 bool SavePipeline::Pop(std::unique_ptr<CapturedBatch>* batch) {
   std::unique_lock<std::mutex> lock(mu_);
+  ++popping_;
   work_.wait(lock,
              [&] { return !queue_.empty() || closed_ || !status_.ok(); });
+  --popping_;
   if (!status_.ok() || queue_.empty()) return false;
   *batch = std::move(queue_.front());
   queue_.pop_front();
   return true;
 }
 
-void SavePipeline::Abort(const Status& why) {
+bool SavePipeline::is_crowded() const {
+  constexpr size_t kSome = 4;
   std::lock_guard<std::mutex> lock(mu_);
-  if (status_.ok()) status_ = why;
-  queue_.clear();
-  room_.notify_all();
-  work_.notify_all();
-  idle_.notify_all();
+  return popping_ == 0 && queue_.size() >= kSome;
+}
+
+bool SavePipeline::is_starved() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return popping_ > 0 && queue_.empty();
+}
+
+void SavePipeline::Abort(const Status& why) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (status_.ok()) status_ = why;
+    queue_.clear();
+    room_.notify_all();
+    work_.notify_all();
+    idle_.notify_all();
+  }
+  stop_.Set();
 }
 
 Status SavePipeline::status() const {

@@ -1,5 +1,6 @@
-// What lies between those who capture rows for one checkpoint (the drain, on
-// its own or hurried by lookups, and the updates) and the thread that writes them: a queue bounded in bytes.
+// What lies between those who capture rows for one checkpoint (the drain, on its
+// own or hurried by lookups, and the updates) and the threads that encode them: a
+// queue bounded in bytes.
 
 #ifndef ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
 #define ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
@@ -13,6 +14,7 @@
 #include <mutex>
 
 #include "ops/format/row_block.h"
+#include "ops/io/local/retry.h"
 #include "ops/util/status.h"
 
 namespace adaptcp {
@@ -38,6 +40,7 @@ struct CaptureCounters {
   std::atomic<uint64_t> rows_by_update{0};
   std::atomic<uint64_t> update_wait_ns{0};
   std::atomic<uint64_t> updates_delayed{0};
+  std::atomic<uint64_t> drain_wait_ns{0};
 };
 
 // Thread-safe. Its mutex is a leaf: no other lock is taken under it.
@@ -73,9 +76,15 @@ class SavePipeline {
   // Blocks; false when closed and empty, or aborted.
   bool Pop(std::unique_ptr<CapturedBatch>* batch);
 
+  // Whether those who encode have more to do than they can, or less.
+  bool is_crowded() const;
+  bool is_starved() const;
+
   // Makes all waits end. The first reason given stays.
   void Abort(const Status& why);
   Status status() const;
+  // Set by Abort.
+  const StopFlag& stop() const { return stop_; }
 
   const CaptureCounters& counters() const { return counters_; }
   size_t peak_bytes() const;
@@ -91,9 +100,11 @@ class SavePipeline {
   size_t used_ = 0;
   size_t peak_ = 0;
   int running_ = 0;
+  int popping_ = 0;  // threads that wait for a batch
   bool closed_ = false;
   Status status_;
   CaptureCounters counters_;
+  StopFlag stop_;
 };
 
 }  // namespace adaptcp

@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <map>
 #include <random>
-#include <thread>
 #include <utility>
 
-#include "ops/kernels/segment_save.h"
+#include "ops/kernels/save_options.h"
+#include "ops/kernels/save_writer.h"
 
 namespace adaptcp {
 
@@ -121,10 +121,10 @@ Status Session::Cut(const Json& request, Json* reply) {
                                                            : CutKind::kDelta;
   const auto thresholds =
       request.value("thresholds", std::map<std::string, double>());
+  SaveOptions options;
+  ParseCaptureOptions(request, &options);
   const auto pipeline = std::make_shared<SavePipeline>(
-      request.value("capture_memory_bytes", size_t{256} << 20),
-      std::chrono::milliseconds(
-          request.value("update_wait_ms", int64_t{10000})));
+      options.capture_memory_bytes, options.update_wait);
   Seq pending = 0;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -181,145 +181,6 @@ std::shared_ptr<SavePipeline> Session::pipeline() const {
   return pipeline_;
 }
 
-Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
-                     Json* reply) {
-  const auto start = Clock::now();
-  // All that may throw comes before there are threads.
-  const Seq sequence = request.value("sequence", Seq{0});
-  const int drains = std::max(1, request.value("drain_threads", 1));
-  std::unique_ptr<SegmentSave> segments;
-  ADAPTCP_RETURN_IF_ERROR(SegmentSave::Create(request, groups_, &segments));
-  std::shared_ptr<SavePipeline> pipeline;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (pending_ != sequence || pipeline_ == nullptr || saving_) {
-      return Status::FailedPrecondition(
-          "asked to save checkpoint " + std::to_string(sequence) +
-          ", pending is " + std::to_string(pending_) +
-          (saving_ ? " (being saved)" : ""));
-    }
-    pipeline = pipeline_;
-    saving_ = true;
-  }
-  double drained_after = 0;
-  {
-    std::thread writer([&] {
-      Status written = CatchingJson([&] {
-        return segments->AddDense(request.value("dense", Json::array()), dense);
-      });
-      std::unique_ptr<CapturedBatch> batch;
-      while (written.ok() && pipeline->Pop(&batch)) {
-        written = segments->Add(*batch);
-        pipeline->Release(batch->reserved);
-        batch.reset();
-      }
-      if (!written.ok()) pipeline->Abort(written);
-    });
-    std::vector<std::thread> threads;
-    const auto drain = [&] {
-      TableContext context;
-      for (const auto& group : groups_) {
-        for (bool done = false; !done;) {
-          // A failure has aborted the pipeline, which says why.
-          for (const auto& any : groups_) {
-            if (!any->CaptureHurried(context.get(), sequence, pipeline.get())
-                     .ok()) {
-              return;
-            }
-          }
-          if (!group->CaptureNext(context.get(), sequence, pipeline.get(), &done)
-                   .ok()) {
-            return;
-          }
-        }
-      }
-    };
-    for (int i = 1; i < drains; ++i) threads.emplace_back(drain);
-    drain();
-    for (std::thread& thread : threads) thread.join();
-    pipeline->CloseWhenIdle();
-    drained_after = SecondsSince(start);
-    writer.join();
-  }
-  Status status = pipeline->status();
-  Json objects;
-  for (const auto& group : groups_) {
-    if (status.ok()) status = group->CheckCaptured(sequence);
-  }
-  if (status.ok()) status = segments->Finish(&objects);
-  // Resolve(false) may have aborted it meanwhile.
-  if (status.ok()) status = pipeline->status();
-  if (!status.ok()) pipeline->Abort(status);
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    saving_ = false;
-  }
-  ADAPTCP_RETURN_IF_ERROR(status);
-  const CaptureCounters& counters = pipeline->counters();
-  *reply = {{"objects", objects},
-            {"row_bytes", segments->row_bytes()},
-            {"stats",
-             {{"rows_by_drain", counters.rows_by_drain.load()},
-             {"rows_by_lookup", counters.rows_by_lookup.load()},
-              {"rows_by_update", counters.rows_by_update.load()},
-              {"updates_delayed", counters.updates_delayed.load()},
-              {"update_wait_seconds", counters.update_wait_ns.load() * 1e-9},
-              {"capture_peak_bytes", pipeline->peak_bytes()},
-              {"drain_seconds", drained_after},
-              {"save_seconds", SecondsSince(start)}}}};
-  return Status::Ok();
-}
-
-void Session::WaitCaptured(Seq sequence) const {
-  std::shared_ptr<SavePipeline> pipeline;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (pending_ == sequence) pipeline = pipeline_;
-  }
-  if (pipeline != nullptr) pipeline->WaitClosed();
-}
-
-Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
-                     Json* reply) {
-  const auto began = Clock::now();
-  const uint64_t voided = voided_.load();
-  const Seq start = request.value("start", Seq{0});
-  std::unique_ptr<SegmentSave> segments;
-  ADAPTCP_RETURN_IF_ERROR(SegmentSave::Create(request, groups_, &segments));
-  uint64_t rows = 0;
-  for (const auto& group : groups_) {
-    // Rows of interval `start` may still be written otherwise.
-    if (start == 0 || group->current_sequence() <= start) {
-      return Status::FailedPrecondition(
-          "a base can't start at cut " + std::to_string(start) +
-          ", which was not taken here: writes belong to interval " +
-          std::to_string(group->current_sequence()));
-    }
-    IndexCursor cursor;
-    for (;;) {
-      if (voided_.load() != voided) {
-        return Status::Cancelled("the scan of a base that starts at cut " +
-                                 std::to_string(start) + " was given up");
-      }
-      std::unique_ptr<CapturedBatch> batch;
-      ADAPTCP_RETURN_IF_ERROR(group->ScanNext(ctx, start, &cursor, &batch));
-      if (batch == nullptr) break;
-      rows += batch->rows();
-      ADAPTCP_RETURN_IF_ERROR(segments->Add(*batch));
-    }
-  }
-  Json objects;
-  ADAPTCP_RETURN_IF_ERROR(segments->Finish(&objects));
-  // The last rows may have been read from a table that was being emptied.
-  if (voided_.load() != voided) {
-    return Status::Cancelled("the tables were emptied during the scan");
-  }
-  *reply = {{"objects", objects},
-            {"rows", rows},
-            {"seconds", SecondsSince(began)}};
-  return Status::Ok();
-}
-
 Status Session::RestoreRows(tf::OpKernelContext* ctx, Group* group,
                             const RestoredRows& rows,
                             const RestoreLevel& level) const {
@@ -359,7 +220,11 @@ Status Session::Resolve(Seq sequence, bool committed, Seq scanned_base) {
     pending_ = 0;
     SetHurry(false);
   }
-  return ResolveGroups(sequence, committed, scanned_base);
+  const Status status = ResolveGroups(sequence, committed, scanned_base);
+  // Until it has ended no other one can be saved.
+  std::unique_lock<std::mutex> lock(mu_);
+  saved_.wait_for(lock, 2 * kWriterGrace, [&] { return !saving_; });
+  return status;
 }
 
 // ---------------------------------------------------------------- Registry

@@ -5,15 +5,17 @@
 #define ADAPTCP_OPS_KERNELS_SESSION_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "ops/format/dense_block.h"
-#include "ops/format/segment_files.h"
+#include "ops/io/local/transfer_limits.h"
 #include "ops/kernels/group.h"
 #include "ops/kernels/save_pipeline.h"
 #include "ops/tracker/gate.h"
@@ -22,7 +24,7 @@
 namespace adaptcp {
 
 // Thread-safe. At most one checkpoint is pending.
-class Session {
+class Session : public std::enable_shared_from_this<Session> {
  public:
   explicit Session(std::string name) : name_(std::move(name)) {}
   ~Session();
@@ -42,7 +44,8 @@ class Session {
   // next checkpoint has to be a base.
   Status Cut(const Json& request, Json* reply);
 
-  // Blocks until the pending cut is durable in segments, or failed.
+  // Blocks until the pending cut is durable in segments, or failed. What the
+  // store hangs then is left behind.
   Status Save(const Json& request, const std::vector<tensorflow::Tensor>& dense,
               Json* reply);
 
@@ -73,10 +76,11 @@ class Session {
 
   // Makes running scans fail: nobody wants them any more, or what they have read
   // is void, as the tables are about to be emptied.
-  void VoidScans() { ++voided_; }
+  void VoidScans();
 
-  // Idempotent; aborts a running save of that sequence when not committed.
-  // scanned_base: see GroupTracker::Resolve.
+  // Idempotent; aborts a running save of that sequence when not committed, and
+  // waits, for moments, until it has ended. scanned_base: see
+  // GroupTracker::Resolve.
   Status Resolve(Seq sequence, bool committed, Seq scanned_base);
 
   // Whether lookups should hurry what they read: a save is capturing.
@@ -95,6 +99,13 @@ class Session {
 
  private:
   uint64_t SampleSize() const;
+  // Captures all that the pending cut needs, in as many threads as there is work
+  // for.
+  void Drain(Seq sequence, const std::shared_ptr<SavePipeline>& pipeline,
+             int most_threads);
+  // Hands all rows over, read beside training.
+  Status ScanGroups(tensorflow::OpKernelContext* ctx, Seq start,
+                    SavePipeline* pipeline, uint64_t* rows);
   Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
   // Under mu_.
   void SetHurry(bool wanted);
@@ -105,9 +116,13 @@ class Session {
   std::shared_ptr<SavePipeline> pipeline_;
   Seq pending_ = 0;  // 0: none
   bool saving_ = false;
+  std::condition_variable saved_;  // saving_ became false
+  std::set<std::shared_ptr<SavePipeline>> scans_;  // that are running
   std::atomic<bool> wants_hurry_{false};
   bool records_accesses_ = false;  // written with the gate closed
-  std::atomic<uint64_t> voided_{0};
+  // Of all saves and scans, also of those that a store has hung.
+  const std::shared_ptr<StagingRoom> room_ = std::make_shared<StagingRoom>();
+  const std::shared_ptr<RateLimit> rate_ = std::make_shared<RateLimit>();
   uint64_t restore_ = 0;  // written with the gate closed, read inside it
 };
 

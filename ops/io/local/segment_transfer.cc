@@ -347,14 +347,29 @@ bool SegmentTransfer::IsFull() const {
   return !state_->options.direct && state_->room->IsFull();
 }
 
-Status SegmentTransfer::WaitForRoom() {
-  if (state_->options.direct) return Status::Ok();
-  std::chrono::nanoseconds waited{0};
-  const bool room = state_->room->WaitForRoom(*state_->stop, &waited);
+Status SegmentTransfer::WaitForRoom(
+    const std::function<Status()>& close_sinks) {
+  // Neither the flag nor the end of the last upload wakes up who waits for room;
+  // nothing hangs on some milliseconds.
+  constexpr std::chrono::milliseconds kLook(20);
+  if (!IsFull()) return Status::Ok();
+  const auto start = Clock::now();
+  Status status;
+  while (status.ok() && state_->room->IsFull()) {
+    bool uploading = false;
+    {
+      std::lock_guard<std::mutex> lock(state_->mu);
+      uploading = state_->names.size() < state_->added;
+    }
+    if (!uploading) status = close_sinks();
+    if (status.ok() && state_->stop->IsSet()) {
+      status = Status::Cancelled("given up while waiting for staging room");
+    }
+    if (status.ok()) state_->room->WaitForRoom(kLook);
+  }
   std::lock_guard<std::mutex> lock(state_->mu);
-  state_->stats.room_wait += waited;
-  return room ? Status::Ok()
-              : Status::Cancelled("given up while it waited for staging room");
+  state_->stats.room_wait += Clock::now() - start;
+  return status;
 }
 
 Status SegmentTransfer::Finish(std::chrono::milliseconds grace,

@@ -68,11 +68,13 @@ class SegmentTransfer {
   // for the store: that is what Finish does.
   Status Open(const std::string& path, std::unique_ptr<ByteSink>* sink);
 
-  // Whether blocks may be appended. If not, whoever wants to is to close the
-  // sinks it has, so that they can leave, and then to wait. Never full if direct.
+  // To be called before a block is appended. Where there is no staging room, it
+  // waits for uploads to end, or until `stop` is set: Cancelled. If all that is
+  // staged is in sinks that are open still, the caller's are to leave first: it
+  // calls `close_sinks`, and returns what that returns if it fails. If direct,
+  // there is always room.
+  Status WaitForRoom(const std::function<Status()>& close_sinks);
   bool IsFull() const;
-  // Cancelled if `stop` was set.
-  Status WaitForRoom();
 
   // After every sink was closed, and none is opened any more. OK: all segments
   // are durable in the store; *names has what each is called there, by the path

@@ -268,15 +268,31 @@ TEST(SegmentTransferTest, AFullRoomIsWaitedFor) {
     while (!go) std::this_thread::sleep_for(milliseconds(1));
     return Status::Ok();
   };
+  const auto none = [] { return Status::Internal("nothing of mine is open"); };
   ASSERT_TRUE(fixture.Write("a.seg", std::string(1000, 'a')).ok());
   EXPECT_TRUE(fixture.transfer->IsFull());
   std::thread other([&] { go = true; });
-  EXPECT_TRUE(fixture.transfer->WaitForRoom().ok());
+  EXPECT_TRUE(fixture.transfer->WaitForRoom(none).ok());
   other.join();
-  EXPECT_FALSE(fixture.transfer->IsFull());
-  ASSERT_TRUE(fixture.Write("b.seg", std::string(2000, 'b')).ok());
-  fixture.stop->Set();
+  // Nothing is on its way: what is open has to leave, or nothing ever would.
+  std::unique_ptr<ByteSink> sink;
+  ASSERT_TRUE(fixture.transfer->Open("b.seg", &sink).ok());
+  ASSERT_TRUE(sink->Append(std::string(2000, 'b')).ok());
+  EXPECT_TRUE(fixture.transfer->IsFull());
+  EXPECT_EQ(fixture.transfer->WaitForRoom(none).code(),
+            Status::Code::kInternal);
+  EXPECT_TRUE(
+      fixture.transfer->WaitForRoom([&] { return sink->SyncAndClose(); }).ok());
+  EXPECT_EQ(fixture.store->objects()["b.seg"].size(), 2000u);
   EXPECT_EQ(fixture.transfer->stats().staged_peak_bytes, 2000u);
+  EXPECT_GT(fixture.transfer->stats().room_wait.count(), 0);
+  go = false;
+  ASSERT_TRUE(fixture.Write("c.seg", std::string(1000, 'c')).ok());
+  std::thread stopper([&] { fixture.stop->Set(); });
+  EXPECT_EQ(fixture.transfer->WaitForRoom(none).code(),
+            Status::Code::kCancelled);
+  stopper.join();
+  go = true;
 }
 
 TEST(SegmentTransferTest, DirectFilesAreWrittenWhereTheyBelong) {

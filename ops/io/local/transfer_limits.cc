@@ -32,20 +32,9 @@ bool StagingRoom::IsFull() const {
   return used_ >= limit_;
 }
 
-bool StagingRoom::WaitForRoom(const StopFlag& stop,
-                              std::chrono::nanoseconds* waited) {
-  // The flag has no way to wake this up; nothing hangs on a few milliseconds.
-  constexpr std::chrono::milliseconds kLook(20);
+void StagingRoom::WaitForRoom(std::chrono::nanoseconds time) {
   std::unique_lock<std::mutex> lock(mu_);
-  if (used_ < limit_) return true;
-  const auto start = Clock::now();
-  bool stopped = false;
-  while (!stopped && used_ >= limit_) {
-    freed_.wait_for(lock, kLook);
-    stopped = stop.IsSet();
-  }
-  *waited += Clock::now() - start;
-  return !stopped;
+  freed_.wait_for(lock, time, [&] { return used_ < limit_; });
 }
 
 uint64_t StagingRoom::used() const {

@@ -26,9 +26,8 @@ class StagingRoom {
   void Remove(uint64_t bytes);
 
   bool IsFull() const;
-  // Waits until it isn't full; false if `stop` was set first. `waited` grows by
-  // the time it took.
-  bool WaitForRoom(const StopFlag& stop, std::chrono::nanoseconds* waited);
+  // Waits until it isn't full, at most for `time`.
+  void WaitForRoom(std::chrono::nanoseconds time);
 
   uint64_t used() const;
 

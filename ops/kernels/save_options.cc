@@ -1,0 +1,81 @@
+#include "ops/kernels/save_options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+
+#include "ops/io/store.h"
+
+namespace adaptcp {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// A 32nd of the machine's memory, within bounds: for rows on their way, and for
+// segments that wait in memory.
+uint64_t ShareOfMemory() {
+  const uint64_t all = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  return std::clamp(all / 32, 64 * kMiB, 1024 * kMiB);
+}
+
+template <typename T>
+T Or(const Json& request, const char* name, T automatic) {
+  const T given = request.value(name, T{0});
+  return given != 0 ? given : automatic;
+}
+
+}  // namespace
+
+void ParseCaptureOptions(const Json& request, SaveOptions* options) {
+  options->capture_memory_bytes =
+      Or<size_t>(request, "capture_memory_bytes", ShareOfMemory());
+  options->update_wait = std::chrono::milliseconds(
+      Or<int64_t>(request, "update_wait_ms", 10000));
+}
+
+Status ParseSaveOptions(const Json& request, SaveOptions* options) {
+  ParseCaptureOptions(request, options);
+  const std::string directory = request.value("directory", "");
+  const std::string buffer_dir = request.value("buffer_dir", "");
+  if (directory.empty()) {
+    return Status::InvalidArgument("a save needs a directory. Received: " +
+                                   request.dump());
+  }
+  std::string local;
+  options->direct = IsLocalPath(directory, &local) && buffer_dir.empty();
+  uint64_t room = ShareOfMemory();
+  if (!buffer_dir.empty()) {
+    ADAPTCP_RETURN_IF_ERROR(
+        BufferDirectory::Open(buffer_dir, &options->buffer));
+    uint64_t free = 0;
+    ADAPTCP_RETURN_IF_ERROR(options->buffer->FreeBytes(&free));
+    room = free / 2;
+  }
+  options->buffer_bytes = Or<uint64_t>(request, "buffer_bytes", room);
+  // Several of them fit into the room, so that they can leave at once.
+  const uint64_t most = options->direct   ? 256 * kMiB
+                        : options->buffer ? 128 * kMiB
+                                          : 64 * kMiB;
+  options->segment_bytes = Or<uint64_t>(
+      request, "segment_bytes",
+      options->direct ? most
+                      : std::clamp(options->buffer_bytes / 8, kMiB, most));
+  options->block_bytes = Or<size_t>(request, "block_bytes", kMiB);
+  const int cores =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options->writer_threads =
+      std::max(1, Or<int>(request, "drain_threads", std::max(1, cores / 2)));
+  // Stores limit what a connection gets; a disk has one head, or none.
+  options->upload_threads = std::max(
+      1, Or<int>(request, "upload_threads", options->direct ? 2 : 8));
+  options->upload_bytes_per_second =
+      request.value("upload_bytes_per_second", uint64_t{0});
+  options->retry_for =
+      std::chrono::milliseconds(Or<int64_t>(request, "retry_ms", 60000));
+  return Status::Ok();
+}
+
+}  // namespace adaptcp

@@ -1,0 +1,217 @@
+// The saves and scans of a Session: from its rows to segments in the store.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ops/kernels/save_options.h"
+#include "ops/kernels/save_writer.h"
+#include "ops/kernels/session.h"
+
+namespace adaptcp {
+
+namespace tf = tensorflow;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+void Session::Drain(Seq sequence, const std::shared_ptr<SavePipeline>& pipeline,
+                    int most_threads) {
+  std::mutex mu;
+  std::vector<std::thread> helpers;
+  std::function<void()> drain;
+  const auto help = [&] {
+    std::lock_guard<std::mutex> lock(mu);
+    if (static_cast<int>(helpers.size()) + 1 >= most_threads) return;
+    try {
+      helpers.emplace_back(drain);
+    } catch (const std::system_error&) {
+      // It takes longer without.
+    }
+  };
+  drain = [&] {
+    TableContext context;
+    for (const auto& group : groups_) {
+      for (bool done = false; !done;) {
+        // A failure has aborted the pipeline, which says why.
+        for (const auto& any : groups_) {
+          if (!any->CaptureHurried(context.get(), sequence, pipeline.get())
+                   .ok()) {
+            return;
+          }
+        }
+        if (!group->CaptureNext(context.get(), sequence, pipeline.get(), &done)
+                 .ok()) {
+          return;
+        }
+        if (!done && pipeline->is_starved()) help();
+      }
+    }
+  };
+  drain();
+  for (size_t i = 0;; ++i) {
+    std::thread next;
+    {
+      std::lock_guard<std::mutex> lock(mu);
+      if (i == helpers.size()) break;
+      next = std::move(helpers[i]);
+    }
+    next.join();
+  }
+}
+
+Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
+                     Json* reply) {
+  const auto start = Clock::now();
+  // All that may throw comes before there are threads.
+  const Seq sequence = request.value("sequence", Seq{0});
+  SaveOptions options;
+  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, &options));
+  Json slices = request.value("dense", Json::array());
+  std::shared_ptr<SavePipeline> pipeline;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (pending_ != sequence || pipeline_ == nullptr || saving_) {
+      return Status::FailedPrecondition(
+          "asked to save checkpoint " + std::to_string(sequence) +
+          ", pending is " + std::to_string(pending_) +
+          (saving_ ? " (being saved)" : ""));
+    }
+    pipeline = pipeline_;
+    saving_ = true;
+  }
+  std::shared_ptr<SaveWriter> writer;
+  Json objects;
+  double drained_after = 0;
+  Status status = CatchingJson([&] {
+    return SaveWriter::Create(request, options, shared_from_this(), groups_,
+                              pipeline, room_, rate_, &writer);
+  });
+  if (status.ok()) {
+    writer->Start(std::move(slices), dense);
+    Drain(sequence, pipeline, options.writer_threads);
+    pipeline->CloseWhenIdle();
+    drained_after = SecondsSince(start);
+    for (const auto& group : groups_) {
+      const Status captured = group->CheckCaptured(sequence);
+      if (!captured.ok()) pipeline->Abort(captured);
+    }
+    status = writer->Finish(&objects);
+    // Resolve(false) may have aborted it meanwhile.
+    if (status.ok()) status = pipeline->status();
+  }
+  if (!status.ok()) pipeline->Abort(status);
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    saving_ = false;
+  }
+  saved_.notify_all();
+  ADAPTCP_RETURN_IF_ERROR(status);
+  const CaptureCounters& counters = pipeline->counters();
+  Json stats = writer->Stats();
+  stats.update({{"rows_by_drain", counters.rows_by_drain.load()},
+                {"rows_by_lookup", counters.rows_by_lookup.load()},
+                {"rows_by_update", counters.rows_by_update.load()},
+                {"updates_delayed", counters.updates_delayed.load()},
+                {"update_wait_seconds", counters.update_wait_ns.load() * 1e-9},
+                {"capture_wait_seconds", counters.drain_wait_ns.load() * 1e-9},
+                {"capture_peak_bytes", pipeline->peak_bytes()},
+                {"drain_seconds", drained_after},
+                {"save_seconds", SecondsSince(start)}});
+  *reply = {{"objects", objects},
+            {"row_bytes", writer->row_bytes()},
+            {"stats", stats}};
+  return Status::Ok();
+}
+
+void Session::WaitCaptured(Seq sequence) const {
+  std::shared_ptr<SavePipeline> pipeline;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (pending_ == sequence) pipeline = pipeline_;
+  }
+  if (pipeline != nullptr) pipeline->WaitClosed();
+}
+
+void Session::VoidScans() {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const auto& pipeline : scans_) {
+    pipeline->Abort(Status::Cancelled("the scan of a base was given up"));
+  }
+}
+
+Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
+                           SavePipeline* pipeline, uint64_t* rows) {
+  for (const auto& group : groups_) {
+    // Rows of interval `start` may still be written otherwise.
+    if (start == 0 || group->current_sequence() <= start) {
+      return Status::FailedPrecondition(
+          "a base can't start at cut " + std::to_string(start) +
+          ", which was not taken here: writes belong to interval " +
+          std::to_string(group->current_sequence()));
+    }
+    IndexCursor cursor;
+    for (;;) {
+      std::unique_ptr<CapturedBatch> batch;
+      ADAPTCP_RETURN_IF_ERROR(group->ScanNext(ctx, start, &cursor, &batch));
+      if (batch == nullptr) break;
+      *rows += batch->rows();
+      batch->reserved = batch->rows() * group->row_bytes();
+      ADAPTCP_RETURN_IF_ERROR(
+          pipeline->Reserve(batch->reserved, CaptureSource::kDrain));
+      pipeline->Push(std::move(batch), CaptureSource::kDrain);
+    }
+  }
+  return Status::Ok();
+}
+
+Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
+                     Json* reply) {
+  const auto began = Clock::now();
+  const Seq start = request.value("start", Seq{0});
+  SaveOptions options;
+  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, &options));
+  const auto pipeline = std::make_shared<SavePipeline>(
+      options.capture_memory_bytes, options.update_wait);
+  std::shared_ptr<SaveWriter> writer;
+  ADAPTCP_RETURN_IF_ERROR(SaveWriter::Create(request, options,
+                                             shared_from_this(), groups_,
+                                             pipeline, room_, rate_, &writer));
+  {
+    // From here on it can be given up.
+    std::lock_guard<std::mutex> lock(mu_);
+    scans_.insert(pipeline);
+  }
+  uint64_t rows = 0;
+  Json objects;
+  writer->Start(Json::array(), {});
+  Status status = ScanGroups(ctx, start, pipeline.get(), &rows);
+  if (!status.ok()) pipeline->Abort(status);
+  pipeline->CloseWhenIdle();
+  status = writer->Finish(&objects);
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    scans_.erase(pipeline);
+  }
+  ADAPTCP_RETURN_IF_ERROR(status);
+  // The last rows may have been read from a table that was being emptied.
+  ADAPTCP_RETURN_IF_ERROR(pipeline->status());
+  *reply = {{"objects", objects},
+            {"rows", rows},
+            {"seconds", SecondsSince(began)}};
+  return Status::Ok();
+}
+
+}  // namespace adaptcp
