@@ -113,7 +113,7 @@ class AdamTables:
         os.makedirs(directory)
         return self._call(self.ops.adaptcp_save, {
             "kind": kind, "directory": directory, "run": "benchmark", "generation": 1, "ps": 0, "dense": [],
-            "segment_bytes": 256 << 20, "block_bytes": 1 << 20, "drain_threads": drain_threads}, [])
+            "segment_bytes": 256 << 20, "block_bytes": 1 << 20, "writer_threads": drain_threads}, [])
 
     def resolve(self, committed: bool = True) -> None:
         """Applies the outcome of the last cut."""

@@ -36,7 +36,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         directory: local path or URL of the checkpoint directory, visible to every parameter server by this name.
         save_freq: batches between checkpoints, or "epoch".
         policy: see `CheckpointManager`.
-        buffer_dir: reserved; must be None.
+        buffer_dir: local path where each parameter server keeps segments until they are uploaded; see
+            `CheckpointManager`.
         max_to_keep: checkpoints of this lineage that stay.
         restore: when a model's first training begins, before its first step, restore the newest checkpoint of the
             directory; start fresh, with a log line, if there is none. Training that follows goes on from there; after

@@ -194,6 +194,10 @@ class Engine:
                 return json.loads(self._ops.adaptcp_save(text, copies[host.index]).numpy())
         return self.on_all(save_on, timeout_seconds)
 
+    def probe_buffer(self, host: Host, buffer_dir: str) -> Dict[str, Any]:
+        """Tries a buffer directory on a host, and tidies it up; returns its "path", "free_bytes" and "removed"."""
+        return self.call(host, self._ops.adaptcp_probe_buffer, {"buffer_dir": buffer_dir})
+
     def wait_captured(self, sequence: int, timeout_seconds: float) -> None:
         """Blocks until every host has captured the rows of a cut that is being saved, or its checkpoint has ended.
 

@@ -1,18 +1,15 @@
 """CheckpointManager: takes cuts, has them written in the background, commits them."""
 
-import atexit
 import dataclasses
-import functools
 import logging
 import os
 import threading
 import time
-import weakref
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import deciding, draining, errors, measurements, policies, probe, quantization as quantizing
+from tfadaptcp import at_exit, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
@@ -52,7 +49,8 @@ class CheckpointManager:
         directory: local path or URL of the checkpoint directory. Every parameter server must reach it by this name.
         policy: what is hot and when a new base is due: a name or an object of `tfadaptcp.policies`.
         optimizer: None: `model.optimizer`. False: the weights only.
-        buffer_dir: reserved for two-level checkpoints; must be None.
+        buffer_dir: local path on every parameter server, best on its fastest disk: segments become durable there first,
+            which frees memory, and are uploaded from there. A checkpoint counts when it is durable in `directory`.
         max_to_keep: checkpoints of this lineage that stay.
         quantization: how rows are quantised in files: a `Quantization`, "auto", or None: not at all.
         engine: `EngineOptions`. None: those that the policy brings, as the baselines do, or the defaults.
@@ -72,17 +70,16 @@ class CheckpointManager:
         self._options = options_for(self._policy, engine)
         if isinstance(max_to_keep, bool) or not isinstance(max_to_keep, int) or max_to_keep < 1:
             raise ValueError(f"max_to_keep: Received: {max_to_keep!r}. Expected: an integer of at least 1")
-        if buffer_dir is not None:
-            raise ValueError(f"buffer_dir: Received: {buffer_dir!r}. Expected: None, nothing else is supported yet")
         self._quantization = quantizing.get(quantization)
         self._directory = normalize(directory)
+        self._buffer_dir = probe.buffer_directory(buffer_dir, self._directory)
         self._store = Store(deadline_seconds=self._options.timeout_seconds)
         self._store.check_supported(self._directory)
         self._leftovers = Leftovers(self._store, self._directory, max_to_keep)
         self._model = model
         self._optimizer = optimizer
         self._engine = attach(model, optimizer, self._estimation)
-        probe.check(self._engine, self._store, self._directory)
+        probe.check(self._engine, self._store, self._directory, self._buffer_dir, self._options.timeout_seconds)
         self._claim: Optional[claims.Claim] = None
         self._run: Optional[str] = None  # of a claim that failed: it may yet arrive, and must not fence its own manager
         self._sequence = 0
@@ -100,9 +97,7 @@ class CheckpointManager:
         self._last_interval: Optional[int] = None  # in steps
         self._time_of_last_cut: Optional[float] = None  # monotonic; None: not of this start, or of another state
         self._closed = False
-        # Weakly, so that a model isn't kept until then by a manager that nobody closed.
-        self._at_exit = functools.partial(_close_at_exit, weakref.ref(self), os.getpid())
-        atexit.register(self._at_exit)
+        self._stay_open_at_exit = at_exit.close(self)
 
     # ------------------------------------------------------------- saving
 
@@ -241,11 +236,15 @@ class CheckpointManager:
             "read_bytes_per_second" of the last restore, "bytes_per_row" {group: bytes}; each once it is known.
           * Who captured the rows: "rows_by_drain" in the background, of its own accord, "rows_by_lookup" because a
             lookup hurried them, "rows_by_update" an update that came first; "updates_delayed" waited,
-            "update_wait_seconds" altogether, because the memory for captured rows was full. "capture_peak_bytes": the
-            most that was captured and not written yet.
+            "update_wait_seconds" altogether, because the memory for captured rows was full, and the drain
+            "capture_wait_seconds". "capture_peak_bytes": the most that was captured and not encoded yet.
+          * Who wrote them: "encoder_threads", "upload_threads" at once, "uploads" of segments, "upload_retries" after
+            attempts that failed. "staged_peak_bytes": the most that waited for its upload; "staging_wait_seconds" that
+            encoders waited, because it was as much as `buffer_bytes`.
           * Seconds: "drain_wait_seconds" for scheduled steps before the cut, "cut_seconds" for the cut, which training
-            waits for; of the slowest parameter server "drain_seconds" until every row was captured and
-            "upload_seconds" from then until all was durable; "save_seconds" altogether, with the commit;
+            waits for; of the slowest parameter server "drain_seconds" until every row was captured,
+            "buffered_seconds" until all was durable in `buffer_dir`, and "upload_seconds" from the end of the capture
+            until all was durable in the directory; "save_seconds" altogether, with the commit;
             "blocked_seconds" that `save` took, with its waits for the checkpoint before and for steps.
           * Of the last base that was read beside training and is in use: "scan_seconds", "scan_bytes". No checkpoint
             counts these bytes as its own.
@@ -257,7 +256,7 @@ class CheckpointManager:
         if self._closed:
             return
         self._closed = True
-        atexit.unregister(self._at_exit)
+        self._stay_open_at_exit()
         if self._scan is not None:
             self._scan.give_up(self._options.timeout_seconds)
         pending = self._pending
@@ -388,7 +387,7 @@ class CheckpointManager:
             "directory": join(self._directory, layout.data_path(name)), "kind": "base" if is_base else "delta",
             "last_committed": self._last_committed, "last_scanned_base": self._last_scanned_base,
             "predict": getattr(self._policy, "predicts", False),
-            "quantization": quantizing.encodings(decided, self._engine.groups), **self._options.for_hosts()}
+            "quantization": quantizing.encodings(decided, self._engine.groups), **self._options.for_hosts(self._buffer_dir)}
         decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(
             name.sequence, self._options.timeout_seconds))
         request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
@@ -418,7 +417,7 @@ class CheckpointManager:
         self._step_of_last_cut = step
         if begin_scan:
             self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
-                                     {key: request[key] for key in ("segment_bytes", "block_bytes", "quantization")})
+                                     {**self._options.for_hosts(self._buffer_dir), "quantization": request["quantization"]})
         now = time.monotonic()
         kept = chain.next_objects(head, is_base, [] if head is None else [ref for ref in head.objects if ref.kind == "dense"],
                                   None if scan is None else (scan.start, scan.objects))
@@ -490,10 +489,3 @@ class CheckpointManager:
         # Retention goes by the newest head: after a restore of an older one the next is not to follow that.
         if pending.parent is None or pending.parent.sequence >= self._last_committed:
             self._leftovers.tidy(self._claim, self._scan, *([pending.draft.name] if pending.error is None else []))
-
-
-def _close_at_exit(manager: "weakref.ref[CheckpointManager]", pid: int) -> None:
-    """Closes a manager at the end of its process; a child of fork has none of its threads."""
-    found = manager()
-    if found is not None and os.getpid() == pid:
-        found.close()

@@ -8,6 +8,12 @@ CAPTURES = ("save_on_update", "snapshot", "blocking")
 CONSISTENCIES = ("step", "row")
 # Longer ones overflow in the clocks that they are handed to.
 _MOST_SECONDS = 1e6
+_MOST_THREADS = 1024
+_MOST_BYTES = 1 << 62
+_AUTOMATIC = ("writer_threads", "upload_threads", "segment_bytes", "capture_memory_bytes", "buffer_bytes",
+              "upload_bytes_per_second")
+# Of a checkpoint's time, how much one upload may take with all its attempts.
+_RETRIED = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +29,25 @@ class EngineOptions:
             cut at one step. "row" doesn't wait: each row is whole, but its parameter may be one step ahead of its
             slots, and parameter servers are cut a moment apart. "step" falls back to "row" when fewer than 20 steps
             per worker lie between two cuts, where waiting costs throughput; the manifest says which it was.
-        writer_threads: threads per parameter server that read rows from the tables in the background.
+        writer_threads: at most so many threads per parameter server read rows from the tables in the background, and as
+            many encode them; there is one of each to begin with, and one more where one has more to do than it can.
+            None: automatic, half of the cores.
+        upload_threads: at most so many segments per parameter server are written to the store at once. None: automatic,
+            8, or 2 where the store is a local path.
         lookup_capture: rows that a training step looks up while a checkpoint is pending are captured next, so that
             the time between lookup and update hides it.
-        segment_bytes: a file is closed before it gets larger than this.
+        segment_bytes: a file is closed before it gets larger than this. None: automatic, 256 MiB on a local path, else an
+            eighth of `buffer_bytes`, at most 64 MiB, or 128 MiB with `buffer_dir`.
         block_bytes: rows are gathered to blocks of about this size.
-        capture_memory_bytes: limit, per parameter server, for rows that are captured and not written yet.
+        capture_memory_bytes: limit, per parameter server, for rows that are captured and not encoded yet. None:
+            automatic, a 32nd of the machine's memory, at least 64 MiB and at most 1 GiB.
+        buffer_bytes: limit, per parameter server, for segments that are encoded and not in the store yet: in memory, or on
+            the disk of `buffer_dir`. It is passed by at most one block per writer thread. None: automatic, as
+            `capture_memory_bytes`, or half of what is free in `buffer_dir`. Means nothing for a local path without
+            `buffer_dir`, which is written to directly.
+        upload_bytes_per_second: limit, per parameter server, for what is uploaded, on average: file systems that gather
+            a whole object before they send it, as that of gs:// does, send a segment at a time. None: none. Means
+            nothing where `buffer_bytes` does.
         timeout_seconds: a checkpoint that takes longer is given up.
         drain_timeout_seconds: a save that waits longer for scheduled steps is skipped.
         update_wait_seconds: an update that waits longer for capture memory gives the pending checkpoint up and goes on.
@@ -39,11 +58,14 @@ class EngineOptions:
 
     capture: str = "save_on_update"
     consistency: str = "step"
-    writer_threads: int = 1
+    writer_threads: Optional[int] = None
+    upload_threads: Optional[int] = None
     lookup_capture: bool = True
-    segment_bytes: int = 256 << 20
+    segment_bytes: Optional[int] = None
     block_bytes: int = 1 << 20
-    capture_memory_bytes: int = 256 << 20
+    capture_memory_bytes: Optional[int] = None
+    buffer_bytes: Optional[int] = None
+    upload_bytes_per_second: Optional[int] = None
     timeout_seconds: float = 600.0
     drain_timeout_seconds: float = 60.0
     update_wait_seconds: float = 10.0
@@ -54,20 +76,29 @@ class EngineOptions:
                 raise ValueError(f"{field}: Received: {getattr(self, field)!r}. Expected: one of {choices}")
         if not isinstance(self.lookup_capture, bool):
             raise ValueError(f"lookup_capture: Received: {self.lookup_capture!r}. Expected: True or False")
-        for field in ("writer_threads", "segment_bytes", "block_bytes", "capture_memory_bytes"):
+        for field in (*_AUTOMATIC, "block_bytes"):
             value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field}: Received: {value!r}. Expected: an integer of at least 1")
+            if value is None and field in _AUTOMATIC:
+                continue
+            most = _MOST_THREADS if field.endswith("_threads") else _MOST_BYTES
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ValueError(f"{field}: Received: {value!r}. Expected: an integer from 1 to {most}"
+                                 + (", or None: automatic" if field in _AUTOMATIC else ""))
         for field in ("timeout_seconds", "drain_timeout_seconds", "update_wait_seconds"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_SECONDS:
                 raise ValueError(f"{field}: Received: {value!r}. Expected: a number above 0, at most {_MOST_SECONDS:g}")
 
-    def for_hosts(self) -> Dict[str, Any]:
-        """What the hosts are told of these options with each cut and save."""
-        return {"segment_bytes": self.segment_bytes, "block_bytes": self.block_bytes,
-                "drain_threads": self.writer_threads, "capture_memory_bytes": self.capture_memory_bytes,
-                "update_wait_ms": int(1000 * self.update_wait_seconds),
+    def for_hosts(self, buffer_dir: Optional[str] = None) -> Dict[str, Any]:
+        """What the hosts are told of these options with each cut, save and scan; what is automatic is theirs to choose.
+
+        Args:
+            buffer_dir: where they stage segments; None: in memory, or nowhere.
+        """
+        return {**{field: getattr(self, field) or 0 for field in _AUTOMATIC}, "block_bytes": self.block_bytes,
+                "buffer_dir": buffer_dir or "", "update_wait_ms": max(1, int(1000 * self.update_wait_seconds)),
+                # They give up first, and can say why.
+                "retry_ms": max(1, int(_RETRIED * 1000 * self.timeout_seconds)),
                 "lookup_capture": self.lookup_capture and self.capture == "save_on_update"}
 
 

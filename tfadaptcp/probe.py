@@ -4,32 +4,66 @@ will write there, that all of them mean the same directory by its name, and that
 
 import logging
 import math
+import os
 import secrets
+from typing import Optional, Union
 
 import tensorflow as tf
 
 from tfadaptcp.checkpoint import layout
-from tfadaptcp.checkpoint.store import Store, join
+from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.engine import LOCAL, Engine, Host, here
 from tfadaptcp.errors import StoreUnavailableError
 
 _log = logging.getLogger("tfadaptcp")
 
 
-def check(engine: Engine, store: Store, directory: str) -> None:
-    """Tries the directory from this process and from every parameter server.
+def buffer_directory(given: Union[None, str, os.PathLike], directory: str) -> Optional[str]:
+    """Returns the path of a buffer directory, absolute.
+
+    Raises:
+        ValueError: it isn't local, or is one with the checkpoint directory, or within it, or the other way round.
+    """
+    if given is None:
+        return None
+    path = normalize(given) if isinstance(given, (str, os.PathLike)) and os.fspath(given) else ""
+    if not path or "://" in path:
+        raise ValueError(f"buffer_dir: Received: {given!r}. Expected: None, or a local path on every parameter server")
+    if (path + "/").startswith(directory + "/") or (directory + "/").startswith(path + "/"):
+        raise ValueError(f"buffer_dir: Received: {given!r}. Expected: a path apart from the checkpoint directory "
+                         f"{directory}")
+    return path
+
+
+def check(engine: Engine, store: Store, directory: str, buffer_dir: Optional[str], timeout_seconds: float) -> None:
+    """Tries the directory from this process and from every parameter server, and there the buffer directory.
 
     Raises:
         StoreUnavailableError: writing, syncing, reading or deleting failed here; or a parameter server, named, can't write
-            there or sees another directory by that name.
+            there, or in the buffer directory, or sees another directory by that name.
         DeadlineError: one of them did not answer; named.
     """
     store.check_writable(directory)
     # Hosts in this process have been tried by that.
     hosts = {host.index: host for host in engine.hosts if not host.device.startswith(LOCAL)}
     if hosts:
-        engine.parallel({index: lambda host=host: _check_host(host, store, directory) for index, host in hosts.items()})
+        engine.parallel({index: lambda host=host: _check_host(host, store, directory) for index, host in hosts.items()},
+                        timeout_seconds)
+    if buffer_dir is not None:
+        engine.on_all(lambda host: _check_buffer(engine, host, buffer_dir), timeout_seconds)
     warn_if_full(engine, store, directory)
+
+
+def _check_buffer(engine: Engine, host: Host, buffer_dir: str) -> None:
+    who = f"ps {host.index} ({host.device})"
+    try:
+        reply = engine.probe_buffer(host, buffer_dir)
+    except tf.errors.OpError as error:
+        if _is_lost(error):
+            raise
+        raise StoreUnavailableError(f"{who} can't write to buffer_dir {buffer_dir}: {error.message}") from error
+    _log.info("%s buffers segments in %s, where %d bytes are free. Directories of dead processes removed there: %d.", who,
+              reply["path"], reply["free_bytes"], reply["removed"])
 
 
 def _check_host(host: Host, store: Store, directory: str) -> None:
@@ -43,8 +77,8 @@ def _check_host(host: Host, store: Store, directory: str) -> None:
             with tf.device(host.device):
                 tf.io.write_file(name, text)
         except tf.errors.OpError as error:
-            if isinstance(error, tf.errors.UnavailableError):
-                raise  # of the host, not of its files
+            if _is_lost(error):
+                raise
             raise StoreUnavailableError(f"{who} can't write to {directory}: {error.message}") from error
         try:
             found = store.read(path)
@@ -59,6 +93,11 @@ def _check_host(host: Host, store: Store, directory: str) -> None:
                                         f"Expected: the {len(content)} written")
         store.delete(path, durable=False)
         return
+
+
+def _is_lost(error: tf.errors.OpError) -> bool:
+    """Whether it tells of the host, not of its files."""
+    return isinstance(error, tf.errors.UnavailableError)
 
 
 def warn_if_full(engine: Engine, store: Store, directory: str) -> None:

@@ -31,7 +31,7 @@ class ScannedBase:
         directory: the checkpoint directory.
         name: the name of its data directory: a sequence of its own, above `start`.
         start: the cut at which it starts.
-        options: segment_bytes, block_bytes and quantization, as in a save's request.
+        options: those of a save's request: of the engine, and quantization.
     """
 
     def __init__(self, engine: Engine, directory: str, name: HeadName, start: int, options: Dict[str, Any]):

@@ -115,6 +115,14 @@ class RemoteSource final : public ByteSource {
   const uint64_t size_;
 };
 
+// Object stores have no directories; making one would write a marker object, and
+// its name once for each server.
+bool HasDirectories(const std::string& path) {
+  const std::string scheme = path.substr(0, path.find("://"));
+  return scheme != "gs" && scheme != "s3" && scheme != "s3e" &&
+         scheme != "az" && scheme != "oss";
+}
+
 std::string Parent(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
@@ -123,7 +131,9 @@ std::string Parent(const std::string& path) {
 }  // namespace
 
 Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink) {
-  ADAPTCP_RETURN_IF_ERROR(MakeDirectories(Parent(path)));
+  if (HasDirectories(path)) {
+    ADAPTCP_RETURN_IF_ERROR(MakeDirectories(Parent(path)));
+  }
   ADAPTCP_RETURN_IF_ERROR(Fault("create", path));
   std::unique_ptr<tensorflow::WritableFile> file;
   ADAPTCP_RETURN_IF_ERROR(

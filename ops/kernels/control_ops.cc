@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "ops/io/local/buffer_directory.h"
+#include "ops/io/store.h"
 #include "ops/kernels/async_op.h"
 #include "ops/kernels/request_op.h"
 #include "ops/kernels/stock_kernel.h"
@@ -146,6 +148,33 @@ class SaveOp : public AsyncRequestOp {
   }
 };
 
+// request: {buffer_dir}. Tries a buffer directory, and removes what dead processes
+// have left there. reply: {path, free_bytes, removed}.
+class ProbeBufferOp : public AsyncRequestOp {
+ public:
+  using AsyncRequestOp::AsyncRequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    std::shared_ptr<BufferDirectory> buffer;
+    ADAPTCP_RETURN_IF_ERROR(
+        BufferDirectory::Open(request.value("buffer_dir", ""), &buffer));
+    const std::string path = buffer->NewName();
+    std::unique_ptr<ByteSink> sink;
+    ADAPTCP_RETURN_IF_ERROR(NewSink(path, &sink));
+    ADAPTCP_RETURN_IF_ERROR(sink->Append(path));
+    ADAPTCP_RETURN_IF_ERROR(sink->SyncAndClose());
+    ADAPTCP_RETURN_IF_ERROR(DeleteObject(path));
+    uint64_t free = 0;
+    ADAPTCP_RETURN_IF_ERROR(buffer->FreeBytes(&free));
+    return FromTensorFlow(SetReply(ctx, 0,
+                                   Json{{"path", buffer->path()},
+                                        {"free_bytes", free},
+                                        {"removed", buffer->removed()}}
+                                       .dump()));
+  }
+};
+
 class WaitCapturedOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
@@ -233,6 +262,7 @@ ADAPTCP_OP("SeedTable", SeedTableOp);
 ADAPTCP_OP("Detach", DetachOp);
 ADAPTCP_OP("Cut", CutOp);
 ADAPTCP_OP("Save", SaveOp);
+ADAPTCP_OP("ProbeBuffer", ProbeBufferOp);
 ADAPTCP_OP("WaitCaptured", WaitCapturedOp);
 ADAPTCP_OP("ScanBase", ScanBaseOp);
 ADAPTCP_OP("VoidScans", VoidScansOp);

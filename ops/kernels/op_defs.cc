@@ -186,6 +186,14 @@ REGISTER_OP("Adaptcp>Save")
          "(named in the request). Asynchronous: it holds no thread of the op "
          "pool. reply: JSON {segments, stats}.");
 
+REGISTER_OP("Adaptcp>ProbeBuffer")
+    .Input("request: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("Writes to, syncs and tidies up the buffer directory `buffer_dir` of "
+         "this host. Asynchronous. reply: JSON {path, free_bytes, removed}.");
+
 REGISTER_OP("Adaptcp>WaitCaptured")
     .Input("request: string")
     .SetIsStateful()

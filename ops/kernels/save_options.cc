@@ -67,7 +67,7 @@ Status ParseSaveOptions(const Json& request, SaveOptions* options) {
   const int cores =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   options->writer_threads =
-      std::max(1, Or<int>(request, "drain_threads", std::max(1, cores / 2)));
+      std::max(1, Or<int>(request, "writer_threads", std::max(1, cores / 2)));
   // Stores limit what a connection gets; a disk has one head, or none.
   options->upload_threads = std::max(
       1, Or<int>(request, "upload_threads", options->direct ? 2 : 8));

@@ -35,7 +35,7 @@ struct SaveOptions {
 // What a cut needs to know; touches no disk.
 void ParseCaptureOptions(const Json& request, SaveOptions* options);
 
-// request: {directory, segment_bytes, block_bytes, drain_threads,
+// request: {directory, segment_bytes, block_bytes, writer_threads,
 // upload_threads, capture_memory_bytes, buffer_dir, buffer_bytes,
 // upload_bytes_per_second, retry_ms, update_wait_ms}. 0, or what is left out, is
 // chosen here. Opens the buffer directory.

@@ -55,7 +55,8 @@ def listing(directory):
     ({"max_to_keep": True}, "max_to_keep: Received: True"),
     ({"max_to_keep": 2.0}, "max_to_keep: Received: 2.0"),
     ({"engine": {"writer_threads": 2}}, "engine: Received"),
-    ({"buffer_dir": "/tmp/x"}, "buffer_dir: Received"),
+    ({"buffer_dir": "gs://bucket/x"}, "buffer_dir: Received"), ({"buffer_dir": 3}, "buffer_dir: Received"),
+    ({"buffer_dir": ""}, "buffer_dir: Received"),
     ({"quantization": 8}, "quantization: Received: 8"),
     ({"directory": ""}, "directory: Received: ''"),
     ({"directory": "gsx://bucket/run"}, "gsx"),
@@ -79,7 +80,8 @@ def test_arguments_of_the_callback(keywords, match, tmp_path):
 
 @pytest.mark.parametrize("keywords", [
     {"capture": "copy"}, {"consistency": "batch"}, {"writer_threads": 0}, {"segment_bytes": 0}, {"block_bytes": -1},
-    {"capture_memory_bytes": 0}, {"capture_memory_bytes": 1.5}, {"writer_threads": True}, {"timeout_seconds": 0},
+    {"capture_memory_bytes": 0}, {"capture_memory_bytes": 1.5}, {"upload_threads": 0}, {"upload_threads": 1 << 20},
+    {"buffer_bytes": "1 GB"}, {"upload_bytes_per_second": 0}, {"upload_bytes_per_second": 1e6}, {"writer_threads": True}, {"timeout_seconds": 0},
     {"drain_timeout_seconds": -1}, {"update_wait_seconds": 0}, {"update_wait_seconds": float("nan")},
     {"timeout_seconds": "1"}])
 def test_engine_options(keywords):

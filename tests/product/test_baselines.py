@@ -181,7 +181,7 @@ def test_check_n_run_stands_still_until_all_is_copied(tmp_path, reader, monkeypa
     manager.wait()
     stats = manager.stats()
     assert stats["rows_by_update"] == stats["skipped"] == 0 and "blocked_seconds" in stats
-    assert [request["drain_threads"] for request in cuts] == [1, 1]
+    assert [request["writer_threads"] for request in cuts] == [1, 1]
     for copy, info in zip(copies, manager.checkpoints, strict=True):
         restores(tmp_path, reader, copy, info.name)
 

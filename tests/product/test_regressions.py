@@ -298,7 +298,7 @@ BAD_REQUESTS = {
             {"capture_memory_bytes": []}, {"session": 3}, {"root": 3}],
     "attach_group": [{"tables": "x"}, {"tables": [3]}, {"shard": "x"}, {"group": 3}],
     "resolve": [{"sequence": "x"}, {"committed": 3}],
-    "save": [{"drain_threads": "x"}, {"dense": [3]}, {"dense": [{"name": 3}]}, {"directory": 3}, {"ps": "x"}],
+    "save": [{"writer_threads": "x"}, {"buffer_dir": 3}, {"upload_threads": "x"}, {"dense": [3]}, {"dense": [{"name": 3}]}, {"directory": 3}, {"ps": "x"}],
     "restore_segments": [{"levels": [3]}, {"levels": [{"objects": [{"path": 3}]}]}],
     "restore_begin": [{"next_sequence": "x"}, {"session": 3}],
     "restore_rows": [{"shard": "x"}, {"head": []}],

@@ -16,7 +16,7 @@ class IncrCkpt(Incremental):
     """
 
     snapshot_bases = True
-    engine_options = EngineOptions(capture="blocking", writer_threads=1)
+    engine_options = EngineOptions(capture="blocking", writer_threads=1, upload_threads=1)
     on_pending = "wait"
 
     @property
