@@ -5,13 +5,23 @@ about this package would catch. Messages say what was received, what was expecte
 parameter server it concerns.
 """
 
+import errno
+import re
+from typing import Optional
+
 import tensorflow as tf
 
 __all__ = [
-    "AdaptCPError", "CheckpointCorruptError", "CheckpointMismatchError", "CheckpointNotFoundError",
-    "CommitOutcomeUnknownError", "DeadlineError", "FencedError", "SaveFailedError", "StoreUnavailableError",
-    "UnbuiltModelError", "UnsupportedStoreError", "UnsupportedVariableError", "UntrackableTableError",
+    "AdaptCPError", "BucketNotFoundError", "CheckpointCorruptError", "CheckpointMismatchError", "CheckpointNotFoundError",
+    "CommitOutcomeUnknownError", "DeadlineError", "FencedError", "MissingPluginError", "SaveFailedError",
+    "StorePermissionError", "StoreUnavailableError", "UnbuiltModelError", "UnsupportedStoreError",
+    "UnsupportedVariableError", "UntrackableTableError",
 ]
+
+
+# How a host's message tells that an operation of a store failed, and, for local ones, how.
+_STORE = re.compile(r"can't ([a-z ]+?) ((?:[a-z0-9]+:/)?/.*?): ")
+_ERRNO = re.compile(r"\(errno (\d+)\)")
 
 
 class AdaptCPError(Exception):
@@ -40,8 +50,20 @@ class StoreUnavailableError(AdaptCPError, OSError):
     """
 
 
+class BucketNotFoundError(StoreUnavailableError):
+    """The bucket of the path doesn't exist, so neither does anything in it. It has to be created beforehand."""
+
+
+class StorePermissionError(StoreUnavailableError, PermissionError):
+    """The store refuses access, be it to read or to write; a disk that is mounted read-only does too."""
+
+
 class UnsupportedStoreError(AdaptCPError, ValueError):
-    """The scheme of a path has no file system in this process; the message names the package to install."""
+    """The scheme of a path is none that this process has a file system for."""
+
+
+class MissingPluginError(UnsupportedStoreError):
+    """The scheme of a path needs a plug-in that can't be loaded; the message names the package to install."""
 
 
 class UntrackableTableError(AdaptCPError, ValueError):
@@ -75,10 +97,48 @@ class UnbuiltModelError(AdaptCPError, ValueError):
     """The model has no variables yet, so there is nothing to restore into."""
 
 
+def store_error(code: int, message: str, path: str) -> StoreUnavailableError:
+    """What the user is told of an operation on a store that failed, by the errno that names the kind of failure."""
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StorePermissionError(code, f"{message}. Expected: an account that may list, read, write and delete there",
+                                    path)
+    return StoreUnavailableError(code, message, path)
+
+
+def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableError]:
+    """What the user is told of a host's operation on the store that failed; None: it was not the store that failed.
+
+    Args:
+        error: that an op on the host raised.
+        what: what was to be done, as "could not read checkpoint ...".
+    """
+    message = error.message or ""
+    found = _STORE.search(message)
+    if found is None:
+        return None
+    operation, path = found.groups()
+    text = f"{what}: {message}"
+    code = _ERRNO.search(message)
+    if code is not None:
+        return store_error(int(code[1]), text, path)
+    if "://" not in path:
+        return None
+    if isinstance(error, (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError)):
+        return store_error(errno.EACCES, text, path)
+    if isinstance(error, tf.errors.NotFoundError) and operation not in ("open", "read", "stat"):
+        return BucketNotFoundError(errno.ENOENT, f"{text}. Expected: a bucket that was created beforehand", path)
+    if isinstance(error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)):
+        return StoreUnavailableError(errno.EIO, text, path)
+    return None
+
+
 def of_save(checkpoint: str, error: BaseException) -> BaseException:
-    """What the user is told of a checkpoint that failed: the error if it tells by itself, else a `SaveFailedError`."""
+    """What the user is told of a checkpoint that failed: the error if it tells by itself, what is wrong with the store if that
+    is what failed, else a `SaveFailedError`."""
     if isinstance(error, (SaveFailedError, FencedError, DeadlineError, OSError)):
         return error
-    told = SaveFailedError(f"checkpoint {checkpoint} failed: {error}")
+    told = of_host(error, f"checkpoint {checkpoint} failed") if isinstance(error, tf.errors.OpError) else None
+    if told is None or not ("://" in told.filename or isinstance(told, StorePermissionError)):
+        told = SaveFailedError(f"checkpoint {checkpoint} failed: {error}")
     told.__cause__ = error
     return told

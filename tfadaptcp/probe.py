@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfadaptcp.checkpoint import layout
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.engine import LOCAL, Engine, Host, here
-from tfadaptcp.errors import StoreUnavailableError
+from tfadaptcp.errors import StorePermissionError, StoreUnavailableError
 
 _log = logging.getLogger("tfadaptcp")
 
@@ -79,7 +79,8 @@ def _check_host(host: Host, store: Store, directory: str) -> None:
         except tf.errors.OpError as error:
             if _is_lost(error):
                 raise
-            raise StoreUnavailableError(f"{who} can't write to {directory}: {error.message}") from error
+            kind = StorePermissionError if isinstance(error, tf.errors.PermissionDeniedError) else StoreUnavailableError
+            raise kind(f"{who} can't write to {directory}: {error.message}") from error
         try:
             found = store.read(path)
         except FileNotFoundError as error:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
@@ -14,7 +13,7 @@ from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
-from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, StoreUnavailableError
+from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, of_host
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
 from tfadaptcp.policies.base import Estimation
@@ -25,8 +24,6 @@ _log = logging.getLogger("tfadaptcp")
 _DRIFT = 16
 # What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
-# What the native store says when an operation of the file system failed.
-_ERRNO = re.compile(r"\(errno (\d+)\)")
 
 
 def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], checkpoint: Optional[str] = None,
@@ -131,11 +128,10 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             damage = message
             continue
         except tf.errors.OpError as error:
-            failed = _ERRNO.search(error.message)
+            failed = of_host(error, f"could not read checkpoint {head.name} of {directory}")
             if failed is None:
                 raise
-            raise StoreUnavailableError(int(failed[1]), f"checkpoint {head.name} could not be read: {error.message}",
-                                        directory) from error
+            raise failed from error
         rows = plan.rows(head)
         _log.info("Restored checkpoint %s: step %d, %d rows.", head.name, head.step, sum(rows.values()))
         seconds = time.monotonic() - start

@@ -22,6 +22,8 @@ absl::StatusCode TensorFlowCode(Status::Code code) {
     case Status::Code::kUnavailable: return absl::StatusCode::kUnavailable;
     case Status::Code::kInternal: return absl::StatusCode::kInternal;
     case Status::Code::kUnimplemented: return absl::StatusCode::kUnimplemented;
+    case Status::Code::kPermissionDenied:
+      return absl::StatusCode::kPermissionDenied;
   }
   return absl::StatusCode::kInternal;
 }
@@ -36,9 +38,10 @@ Status::Code OurCode(absl::StatusCode code) {
     case absl::StatusCode::kOutOfRange: return Status::Code::kDataLoss;
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kAlreadyExists:
+      return Status::Code::kFailedPrecondition;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
-      return Status::Code::kFailedPrecondition;
+      return Status::Code::kPermissionDenied;
     case absl::StatusCode::kResourceExhausted:
       return Status::Code::kResourceExhausted;
     case absl::StatusCode::kDeadlineExceeded:

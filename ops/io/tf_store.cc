@@ -29,6 +29,10 @@ Status::Code CodeOf(const tensorflow::Status& status, Status::Code code) {
   if (absl::IsPermissionDenied(status) && says("Read-only file system")) {
     return Status::Code::kUnavailable;
   }
+  // gs takes a name server that does not answer for a failure that stays.
+  if (says("libcurl code 5 ") || says("libcurl code 6 ")) {
+    return Status::Code::kUnavailable;
+  }
   return code == Status::Code::kInternal ? Status::Code::kUnavailable : code;
 }
 
@@ -67,17 +71,27 @@ class RemoteSink final : public BufferedSink {
     ADAPTCP_RETURN_IF_ERROR(Fault("fsync", name()));
     ADAPTCP_RETURN_IF_ERROR(Convert(file_->Sync(), "sync", name()));
     ADAPTCP_RETURN_IF_ERROR(Fault("close", name()));
-    return Convert(file_->Close(), "close", name());
+    ADAPTCP_RETURN_IF_ERROR(Convert(file_->Close(), "close", name()));
+    // An object that is not what was sent would be found out by its readers, too
+    // late to write it again.
+    uint64_t size = 0;
+    ADAPTCP_RETURN_IF_ERROR(ObjectSize(name(), &size));
+    if (size == written_) return Status::Ok();
+    return Status::Unavailable("can't write " + name() + ": it has " +
+                               std::to_string(size) + " bytes of the " +
+                               std::to_string(written_) + " written");
   }
 
  private:
   Status Write(std::string_view data) {
+    written_ += data.size();
     return Convert(
         file_->Append(absl::string_view(data.data(), data.size())), "write",
         name());
   }
 
   const std::unique_ptr<tensorflow::WritableFile> file_;
+  uint64_t written_ = 0;
 };
 
 class RemoteSource final : public ByteSource {
@@ -97,6 +111,13 @@ class RemoteSource final : public ByteSource {
     // OutOfRange: the file ended, `result` is what there was.
     if (!status.ok() && !absl::IsOutOfRange(status)) {
       return Convert(status, "read", name_);
+    }
+    if (result.size() != n && offset + n <= size_) {
+      // Damage would have shown in the size: the connection ended early.
+      return Status::Unavailable(
+          "can't read " + name_ + ": " + std::to_string(result.size()) +
+          " bytes arrived of the " + std::to_string(n) + " from byte " +
+          std::to_string(offset));
     }
     if (result.size() != n) {
       return Status::DataLoss(name_ + ": the file ends at byte " +

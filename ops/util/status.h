@@ -25,6 +25,7 @@ class [[nodiscard]] Status {
     kUnavailable,
     kInternal,
     kUnimplemented,
+    kPermissionDenied,
   };
 
   Status() = default;
@@ -63,6 +64,10 @@ class [[nodiscard]] Status {
     return Status(Code::kUnimplemented, std::move(message));
   }
 
+  static Status PermissionDenied(std::string message) {
+    return Status(Code::kPermissionDenied, std::move(message));
+  }
+
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   // Empty if ok().
@@ -86,6 +91,7 @@ class [[nodiscard]] Status {
       case Code::kUnavailable: return "UNAVAILABLE";
       case Code::kInternal: return "INTERNAL";
       case Code::kUnimplemented: return "UNIMPLEMENTED";
+      case Code::kPermissionDenied: return "PERMISSION_DENIED";
     }
     return "UNKNOWN";
   }

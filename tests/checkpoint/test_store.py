@@ -12,7 +12,8 @@ import tensorflow as tf
 from tfadaptcp.checkpoint import faults, remote_files
 from tfadaptcp.checkpoint import store as store_lib
 from tfadaptcp.checkpoint.store import Store, join
-from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
+from tfadaptcp.errors import (MissingPluginError, StorePermissionError, StoreUnavailableError, UnsupportedStoreError,
+                              of_save)
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +111,33 @@ def test_an_unreadable_directory_is_an_error_not_an_empty_list(tmp_path):
             call(str(tmp_path))
 
 
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_refusal_is_a_kind_of_its_own(tmp_path, code):
+    def hook(op, path):
+        if path.startswith(str(tmp_path / "o")):
+            raise OSError(code, os.strerror(code), path)
+
+    store_lib.set_fault_hook(hook)
+    for call in (Store().list, Store().read, Store().delete, Store().check_writable, lambda path: Store().put(path, b"")):
+        with pytest.raises(StorePermissionError, match=f"{os.strerror(code)}.*Expected: an account that may") as raised:
+            call(str(tmp_path / "o"))
+        assert isinstance(raised.value, PermissionError) and str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize("error, text, kind", [
+    (tf.errors.PermissionDeniedError, "can't create /d/x y.seg: Permission denied (errno 13)", "StorePermissionError"),
+    (tf.errors.PermissionDeniedError, "can't sync gs://b/x.seg: HTTP response code 403", "StorePermissionError"),
+    (tf.errors.UnavailableError, "can't close gs://b/x.seg: 503 (after 3 attempts)", "StoreUnavailableError"),
+    (tf.errors.NotFoundError, "can't close gs://b/x.seg: HTTP response code 404", "BucketNotFoundError"),
+    (tf.errors.ResourceExhaustedError, "can't write /d/x.seg: No space left on device (errno 28)", "SaveFailedError"),
+    (tf.errors.UnavailableError, "the parameter server has gone", "SaveFailedError"),
+    (tf.errors.DataLossError, "can't read gs://b/x.seg: it is damaged", "SaveFailedError"),
+])
+def test_what_hosts_report_is_told_in_the_same_kinds(error, text, kind):
+    told = of_save("7", error(None, None, text))
+    assert type(told).__name__ == kind and text in str(told) and "checkpoint 7 failed" in str(told)
+
+
 @pytest.mark.parametrize("path", ["nosuch://bucket/dir", "hdfs2://host/dir"])
 def test_unknown_schemes_are_named(path):
     for call in (Store().check_supported, Store().check_writable, Store().list):
@@ -120,7 +148,7 @@ def test_unknown_schemes_are_named(path):
 def test_a_missing_plug_in_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_io", None)
     monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: ["gs", "ram", "file", ""])
-    with pytest.raises(UnsupportedStoreError, match="Install the package tensorflow-io"):
+    with pytest.raises(MissingPluginError, match="Install the package tensorflow-io"):
         Store().check_supported("hdfs://namenode/dir")
 
 

@@ -124,7 +124,8 @@ def is_whole(store: Store, directory: str, manifest: Manifest) -> bool:
 def is_removed(store: Store, directory: str, manifest: Manifest) -> bool:
     """Whether the manifest of a head is gone, as retention leaves it, so that nobody promises its objects any more."""
     try:
-        store.size(join(directory, layout.manifest_path(manifest.head)))
+        # Not its size: file systems remember that for a while, after another process has deleted the file, too.
+        store.read(join(directory, layout.manifest_path(manifest.head)))
         return False
     except FileNotFoundError:
         return True

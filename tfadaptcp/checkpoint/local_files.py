@@ -7,7 +7,7 @@ import stat as stat_lib
 from typing import Iterator, List, Set
 
 from tfadaptcp.checkpoint.faults import fault_point
-from tfadaptcp.errors import StoreUnavailableError
+from tfadaptcp.errors import StoreUnavailableError, store_error
 
 _CHUNK = 1 << 20
 
@@ -151,4 +151,4 @@ def _reported(what: str, path: str) -> Iterator[None]:
     except (FileExistsError, FileNotFoundError, StoreUnavailableError):
         raise
     except OSError as error:
-        raise StoreUnavailableError(error.errno, f"could not {what}: {error.strerror}", path) from error
+        raise store_error(error.errno, f"could not {what}: {error.strerror}", path) from error

@@ -1,11 +1,13 @@
 """File operations on URLs (gs://, hdfs://, ...), through TensorFlow's file systems.
 
 `exists`, `isdir` and `listdir` of these file systems answer "not there" when the server can't be reached; `stat` and
-reads raise. So absence is only ever concluded from a `stat`, or a read, that said NotFound.
+reads raise. So absence is only ever concluded from a `stat`, or a read, that said NotFound, and, in an object store, of a
+bucket that is there: of one that isn't they say the same.
 """
 
 import errno
 import random
+import re
 import time
 from typing import Callable, List, TypeVar
 
@@ -13,7 +15,7 @@ import tensorflow as tf
 
 from tfadaptcp.checkpoint import hdfs
 from tfadaptcp.checkpoint.faults import fault_point
-from tfadaptcp.errors import StoreUnavailableError, UnsupportedStoreError
+from tfadaptcp.errors import BucketNotFoundError, StoreUnavailableError, UnsupportedStoreError, store_error
 
 _T = TypeVar("_T")
 
@@ -23,6 +25,9 @@ _TRANSIENT = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors
 
 # Object stores: a directory is there when an object below it is; making one would cost a marker object.
 _WITHOUT_DIRECTORIES = frozenset(("gs", "s3", "s3e", "az", "oss"))
+
+# What sounds as if it were for good and isn't: gs when a name server does not answer, hdfs in safe mode.
+_TRANSIENT_TEXT = re.compile("libcurl code [56] |Read-only file system")
 
 _sleep = time.sleep
 _clock = time.monotonic
@@ -50,7 +55,13 @@ class RemoteFiles:
                 begun = True
                 self._write(path, data)
             except tf.errors.NotFoundError as error:
+                _require_bucket(path, error)
                 raise StoreUnavailableError(errno.ENOENT, f"could not write: {_text(error)}", path) from error
+            # An object that is not what was sent would be found out by its readers, too late.
+            size = tf.io.gfile.stat(path).length
+            if size != len(data):
+                raise tf.errors.UnavailableError(
+                    None, None, f"Received: an object of {size} bytes. Expected: the {len(data)} written")
 
         self._retried("write", path, attempt)
 
@@ -68,7 +79,8 @@ class RemoteFiles:
             fault_point("list", directory)
             try:
                 tf.io.gfile.stat(directory)
-            except tf.errors.NotFoundError:
+            except tf.errors.NotFoundError as error:
+                _require_bucket(directory, error)
                 return []
             try:
                 names = tf.io.gfile.listdir(directory)
@@ -171,19 +183,41 @@ class RemoteFiles:
             try:
                 return attempt()
             except tf.errors.NotFoundError as error:
+                _require_bucket(path, error)
                 raise FileNotFoundError(errno.ENOENT, error.message or "not found", path) from error
             except tf.errors.UnimplementedError as error:
                 raise UnsupportedStoreError(f"could not {what} {path}: {error.message}") from error
             except (FileExistsError, FileNotFoundError, StoreUnavailableError):
                 raise
-            except (*_TRANSIENT, OSError) as error:
+            except (tf.errors.OpError, OSError) as error:
+                if not _is_transient(error):
+                    refused = isinstance(error, (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError))
+                    raise store_error(errno.EACCES if refused else errno.EIO, f"could not {what}: {_text(error)}",
+                                      path) from error
                 if _clock() + wait > deadline:
                     raise StoreUnavailableError(
                         errno.EIO, f"could not {what} within {self._retry_seconds:g} s: {_text(error)}", path) from error
-            except tf.errors.OpError as error:
-                raise StoreUnavailableError(errno.EIO, f"could not {what}: {_text(error)}", path) from error
             _sleep(wait * random.uniform(0.5, 1.0))
             wait = min(wait * 2, 10.0)
+
+
+def _is_transient(error: Exception) -> bool:
+    return isinstance(error, (*_TRANSIENT, OSError)) or _TRANSIENT_TEXT.search(error.message or "") is not None
+
+
+def _require_bucket(path: str, error: tf.errors.NotFoundError) -> None:
+    """Raises BucketNotFoundError if it is for want of its bucket that something was not found."""
+    scheme, _, rest = path.partition("://")
+    if scheme not in _WITHOUT_DIRECTORIES:
+        return
+    bucket = f"{scheme}://{rest.partition('/')[0]}/"
+    try:
+        tf.io.gfile.stat(bucket)
+    except tf.errors.NotFoundError:
+        raise BucketNotFoundError(errno.ENOENT, f"The bucket {bucket} does not exist. Received: {_text(error)}. Expected: a "
+                                  "bucket that was created beforehand", path) from error
+    except (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError):
+        pass  # it is there: who may use its objects may not always ask for the bucket itself
 
 
 def _text(error: Exception) -> str:

@@ -13,7 +13,7 @@ from tfadaptcp import background
 from tfadaptcp.checkpoint import hdfs
 from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
 from tfadaptcp.checkpoint.local_files import LocalFiles
-from tfadaptcp.errors import DeadlineError, StoreUnavailableError, UnsupportedStoreError
+from tfadaptcp.errors import DeadlineError, MissingPluginError, StoreUnavailableError, UnsupportedStoreError
 
 __all__ = ["Store", "fault_point", "join", "normalize", "set_fault_hook"]
 
@@ -35,7 +35,8 @@ class Store:
     Usable from any thread. Every call may block, for at most `deadline_seconds`: nothing in Python can interrupt a disk or
     a mount that hangs, so each operation is made in a thread of its own, which is left behind then.
 
-    Common to all methods: `StoreUnavailableError` says that the store failed, whatever it holds; `DeadlineError`, that an
+    Common to all methods: `StoreUnavailableError` says that the store failed, whatever it holds; of its kinds,
+    `StorePermissionError`, that it refuses access, and `BucketNotFoundError`, that the bucket isn't there; `DeadlineError`, that an
     operation has not ended, naming it: it may yet be made, at any time. `UnsupportedStoreError`: this process has no file
     system for the scheme.
     """
@@ -107,8 +108,8 @@ class Store:
         """Writes, syncs, reads back and deletes a small object under `data/`: the probe made at start-up.
 
         Raises:
-            UnsupportedStoreError: no file system for the scheme; names the package to install.
-            StoreUnavailableError: says which of the four failed, and why.
+            UnsupportedStoreError, MissingPluginError: no file system for the scheme; names the package to install.
+            StoreUnavailableError, StorePermissionError, BucketNotFoundError: says which of the four failed, and why.
         """
         data = secrets.token_bytes(64)
         for last in (False, False, True):
@@ -129,8 +130,8 @@ class Store:
                     raise StoreUnavailableError(
                         f"the start-up probe of {directory} could not {step} {path}: {error}") from error
             except OSError as error:
-                raise StoreUnavailableError(
-                    f"the start-up probe of {directory} could not {step} {path}: {error}") from error
+                kind = type(error) if isinstance(error, StoreUnavailableError) else StoreUnavailableError
+                raise kind(f"the start-up probe of {directory} could not {step} {path}: {error}") from error
 
     def _call(self, what: str, path: Union[str, os.PathLike], method: str, *args: Any) -> Any:
         files, path = self._files(path)
@@ -169,7 +170,7 @@ def _require_scheme(scheme: str, path: str) -> None:
         except Exception as error:  # a plug-in built for another TensorFlow fails in many ways
             reason = f" Install the package {package}: importing it failed with {type(error).__name__}: {error}."
     expected = sorted(set(known) - {""} | set(_PLUGIN))
-    raise UnsupportedStoreError(
+    raise (MissingPluginError if package else UnsupportedStoreError)(
         f"There is no file system for {path}.{reason} Received: scheme {scheme!r}. Expected: a local path, or one of "
         f"{', '.join(name + '://' for name in expected)}.")
 

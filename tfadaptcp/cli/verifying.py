@@ -13,7 +13,7 @@ from tfadaptcp.checkpoint import commit, heads, layout, manifest_check, objects
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
 from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.cli import DAMAGED, NOTHING, WHOLE, size
-from tfadaptcp.errors import StoreUnavailableError
+from tfadaptcp.errors import StoreUnavailableError, of_host
 
 # Of opening an object; other errors say that the store can't be read.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
@@ -107,7 +107,8 @@ def _open(directory: str, head: Manifest, ref: ObjectRef) -> _Verdict:
     except _DAMAGE as error:
         return _Verdict(error.message, {})
     except tf.errors.OpError as error:
-        raise StoreUnavailableError(f"{ref.path} of {directory}: {error.message}") from error
+        raise (of_host(error, f"could not read {ref.path} of {directory}")
+               or StoreUnavailableError(f"{ref.path} of {directory}: {error.message}")) from error
 
 
 def _gap(head: Manifest, known: Dict[str, Manifest]) -> List[str]:

@@ -238,10 +238,10 @@ Status ErrnoToStatus(int error, const char* what, const std::string& path) {
                               " (errno " + std::to_string(error) + ")";
   switch (error) {
     case ENOENT: return Status::NotFound(message);
-    case EEXIST:
     case EACCES:
     case EPERM:
-    case EROFS:
+    case EROFS: return Status::PermissionDenied(message);
+    case EEXIST:
     case ENOTDIR:
     case EISDIR: return Status::FailedPrecondition(message);
     case ENOSPC:
