@@ -181,9 +181,12 @@ class RemoteFiles:
         wait = 0.1
         while True:
             try:
-                return attempt()
+                try:
+                    return attempt()
+                except tf.errors.NotFoundError as error:
+                    _require_bucket(path, error)
+                    raise
             except tf.errors.NotFoundError as error:
-                _require_bucket(path, error)
                 raise FileNotFoundError(errno.ENOENT, error.message or "not found", path) from error
             except tf.errors.UnimplementedError as error:
                 raise UnsupportedStoreError(f"could not {what} {path}: {error.message}") from error
