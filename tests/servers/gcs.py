@@ -23,7 +23,9 @@ SERVER = build_gcs.server(ROOT / ".cache")
 IMPATIENT = {"GCS_RETRY_CONFIG_MAX_RETRIES": "0", "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000",
              "GCS_REQUEST_CONNECTION_TIMEOUT_SECS": "5", "GCS_REQUEST_IDLE_TIMEOUT_SECS": "1",
              "GCS_METADATA_REQUEST_TIMEOUT_SECS": "5", "GCS_READ_REQUEST_TIMEOUT_SECS": "20",
-             "GCS_WRITE_REQUEST_TIMEOUT_SECS": "20"}
+             "GCS_WRITE_REQUEST_TIMEOUT_SECS": "20",
+             # Memory of this size is filled with zeros for each file that is opened.
+             "GCS_READ_CACHE_BLOCK_SIZE_MB": "1"}
 
 
 class Gcs:

@@ -41,13 +41,15 @@ class Store:
     system for the scheme.
     """
 
-    def __init__(self, retry_seconds: float = 60.0, deadline_seconds: float = 600.0):
+    def __init__(self, retry_seconds: Optional[float] = None, deadline_seconds: float = 600.0):
         """Args:
-            retry_seconds: how long transient errors of remote stores are retried, with growing, jittered waits.
+            retry_seconds: how long transient errors of remote stores are retried, with growing, jittered waits. None: 60,
+                and less than `deadline_seconds`, so that the outcome of what failed is known, and nobody tries on in the
+                background.
             deadline_seconds: how long one call may take.
         """
         self._local = LocalFiles()
-        self._retry_seconds = retry_seconds
+        self._retry_seconds = min(60.0, 0.8 * deadline_seconds) if retry_seconds is None else retry_seconds
         self._deadline_seconds = deadline_seconds
 
     def put(self, path: str, data: bytes) -> None:

@@ -1,0 +1,43 @@
+"""The product on Google Cloud Storage: what it stores, what users are told, what faults of the server do to it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.servers.gcs import BUCKET, Gcs
+from tests.support.child import Child
+
+
+@pytest.fixture(scope="module")
+def on_gs(gcs: Gcs) -> Iterator[Callable[..., Any]]:
+    """Calls a function of a module beside this one on a new directory, in a process that can reach the server."""
+    child = Child(gcs.environment)
+
+    def call(module: str, function: str) -> Any:
+        try:
+            return child.call(f"tests.stores.{module}", function, f"gs://{BUCKET}/{function}-{uuid.uuid4().hex[:8]}/dir",
+                              timeout=200)
+        finally:
+            gcs.proxy.clear()
+
+    yield call
+    child.close()
+
+
+def test_save_restore_list_verify_read(on_gs):
+    on_gs("gcs_product", "save_restore_list_verify_read")
+
+
+@pytest.mark.parametrize("function", ["every_way_to_look_at_it", "who_may_not_ask_for_the_bucket_may_use_it",
+                                      "segments_that_can_not_be_read"])
+def test_what_users_are_told(on_gs, function):
+    on_gs("gcs_errors", function)
+
+
+@pytest.mark.parametrize("function", ["transient_faults", "lasting_faults"])
+def test_faults(on_gs, function):
+    on_gs("gcs_faults", function)
