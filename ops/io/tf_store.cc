@@ -40,8 +40,15 @@ Status Convert(const tensorflow::Status& status, const char* what,
                const std::string& path) {
   const Status ours = FromTensorFlow(status);
   if (ours.ok()) return ours;
-  const std::string text =
+  std::string text =
       ours.message().empty() ? "the store gave no reason" : ours.message();
+  // What libhdfs makes of most exceptions in Java.
+  const std::string unknown = "Unknown error 255";
+  if (const size_t at = text.find(unknown); at != std::string::npos) {
+    text.replace(at, unknown.size(),
+                 "HDFS failed; libhdfs wrote why to the standard error of this "
+                 "process");
+  }
   return Status(CodeOf(status, ours.code()),
                 std::string("can't ") + what + " " + path + ": " + text);
 }

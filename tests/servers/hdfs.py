@@ -5,11 +5,13 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.servers import Served
 from tests.support.jobs import ROOT
@@ -107,6 +109,13 @@ class HdfsServer:
         """Waits until the name node takes writes and the data node has reported to it."""
         self._wait_for("the name node and the data node", self._is_ready)
 
+    def restore(self) -> None:
+        """Starts what does not run, and waits until it is ready."""
+        for name, start in (("namenode", self.start_name_node), ("datanode", self.start_data_node)):
+            if not self.is_running(name):
+                start()
+        self.wait_until_ready()
+
     def command(self, command: str) -> None:
         """Has the name node's process run a command of administration, as its superuser."""
         process = self._processes["namenode"]
@@ -141,13 +150,21 @@ class HdfsServer:
                 env={"PATH": os.environ.get("PATH", ""), "HADOOP_USER_NAME": getpass.getuser()})
 
     def _is_ready(self) -> bool:
-        url = f"http://127.0.0.1:{self._ports[1].port}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         try:
-            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
-                state = json.load(answer)["beans"][0]
+            if self._bean("FSNamesystemState")["FSState"] != "Operational":
+                return False
+            node, = json.loads(self._bean("NameNodeInfo")["LiveNodes"]).values()
+            # For a while it is told of a data node that is gone.
+            host, _, port = node["xferaddr"].rpartition(":")
+            socket.create_connection((host, int(port)), timeout=1).close()
         except (OSError, ValueError, LookupError):
             return False
-        return state["FSState"] == "Operational" and state["NumLiveDataNodes"] == 1
+        return True
+
+    def _bean(self, name: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self._ports[1].port}/jmx?qry=Hadoop:service=NameNode,name={name}"
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
+            return json.load(answer)["beans"][0]
 
     def _wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -78,12 +78,25 @@ def hdfs_server(hdfs: HdfsServer) -> Served:
     return hdfs.served
 
 
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Backend]]:
+    """`backend("hdfs")` is that store, with its server running."""
+    backends: dict[str, Backend] = {}
+
+    def get(name: str) -> Backend:
+        if name not in backends:
+            backends[name] = Backend(name, request.getfixturevalue(f"{name}_server"))
+        return backends[name]
+
+    yield get
+    for each in backends.values():
+        each.close()
+
+
 @pytest.fixture(scope="session", params=STORES)
-def store(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def store(request: pytest.FixtureRequest, backend: Callable[[str], Backend]) -> Backend:
     """Each store in turn."""
-    backend = Backend(request.param, request.getfixturevalue(f"{request.param}_server"))
-    yield backend
-    backend.close()
+    return backend(request.param)
 
 
 @pytest.fixture

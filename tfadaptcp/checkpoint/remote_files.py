@@ -224,8 +224,10 @@ def _require_bucket(path: str, error: tf.errors.NotFoundError) -> None:
 
 
 def _text(error: Exception) -> str:
-    # s3 raises errors with an empty text.
-    return f"{type(error).__name__}: {getattr(error, 'message', None) or error}"
+    # s3 raises errors with an empty text; libhdfs has one number for all that Java raised and it knows nothing of.
+    text = str(getattr(error, "message", None) or error)
+    return f"{type(error).__name__}: " + text.replace(
+        "Unknown error 255", "HDFS failed; libhdfs wrote why to the standard error of this process")
 
 
 def _scheme(path: str) -> str:

@@ -1,0 +1,43 @@
+"""What HDFS needs of a process, and what is said where it is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.support.child import Child
+from tests.support.store_tool import TOOL_PLUGINS
+
+SETUPS = "tests.support.hdfs_setups"
+
+
+def bare(env: dict[str, str]) -> dict[str, str]:
+    """Removes what the client needs."""
+    return {**env, "CLASSPATH": "", "HADOOP_HDFS_HOME": "/nowhere", "LD_LIBRARY_PATH": ""}
+
+
+def test_what_is_missing_is_said_at_construction(hdfs):
+    child = Child(bare(hdfs.served.env))
+    try:
+        found = child.call(SETUPS, "errors_by_what_is_missing", hdfs.served.root, hdfs.served.env["HADOOP_HDFS_HOME"],
+                           hdfs.served.env["LD_LIBRARY_PATH"].split(":")[0] + "/libjvm.so")
+    finally:
+        child.close()
+    for missing, reason in {"libhdfs": "libhdfs.so: cannot open", "libjvm": "libjvm.so: cannot open",
+                            "CLASSPATH": "Received: no CLASSPATH", "jars": "Received: CLASSPATH=/nowhere"}.items():
+        assert reason in found[missing] and "Expected: libhdfs.so in" in found[missing], found
+        assert hdfs.served.root in found[missing]
+
+
+def test_a_server_without_the_client_library_does_not_say_not_found(hdfs, store_tool):
+    """The plug-in's own answer, at its first use, is that the file is not there."""
+    done = subprocess.run([store_tool, hdfs.served.root + "/new", *TOOL_PLUGINS], capture_output=True, text=True,
+                          env={**os.environ, **bare(hdfs.served.env)}, timeout=120, check=False)
+    assert "UNIMPLEMENTED" in done.stdout and "libhdfs.so" in done.stdout, done.stdout + done.stderr[-2000:]
+
+
+@pytest.mark.timeout(200)
+def test_java_leaves_sigterm_to_python(backend):
+    assert backend("hdfs").child.call(SETUPS, "signals_stay_with_python", backend("hdfs").new_directory())
