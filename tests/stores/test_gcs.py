@@ -17,10 +17,10 @@ def on_gs(gcs: Gcs) -> Iterator[Callable[..., Any]]:
     """Calls a function of a module beside this one on a new directory, in a process that can reach the server."""
     child = Child(gcs.environment)
 
-    def call(module: str, function: str) -> Any:
+    def call(module: str, function: str, *args: Any, timeout: float = 200) -> Any:
         try:
             return child.call(f"tests.stores.{module}", function, f"gs://{BUCKET}/{function}-{uuid.uuid4().hex[:8]}/dir",
-                              timeout=200)
+                              *args, timeout=timeout)
         finally:
             gcs.proxy.clear()
 
@@ -41,3 +41,10 @@ def test_what_users_are_told(on_gs, function):
 @pytest.mark.parametrize("function", ["transient_faults", "lasting_faults"])
 def test_faults(on_gs, function):
     on_gs("gcs_faults", function)
+
+
+@pytest.mark.parametrize("saves, seed", [(40, 1), pytest.param(200, 2, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_random_faults(on_gs, saves, seed):
+    happened = on_gs("gcs_random", "random_faults", saves, seed, timeout=850)
+    print(happened)
+    assert happened["struck"] > saves and happened["restored"] >= 4 and happened["failed"] >= 1, happened
