@@ -97,7 +97,7 @@ bool SavePipeline::Pop(std::unique_ptr<CapturedBatch>* batch) {
 }
 
 bool SavePipeline::is_crowded() const {
-  constexpr size_t kSome = 4;
+  constexpr size_t kSome = 2;
   std::lock_guard<std::mutex> lock(mu_);
   return popping_ == 0 && queue_.size() >= kSome;
 }

@@ -117,7 +117,7 @@ def test_no_row_is_captured_after_it_was_written(options, tmp_path):
                 captured[source] += manager.stats()[source]
     print(captured)
     assert captured["rows_by_drain"] > 0 and captured["rows_by_update"] > 0
-    if options.capture_memory_bytes < 1 << 20:
+    if options.capture_memory_bytes is not None:
         assert captured["updates_delayed"] > 0
     kinds = set().union(*(info.rows for info in manager.checkpoints))
     assert kinds == {"base", "increment", "differential"}

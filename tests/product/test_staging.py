@@ -1,0 +1,300 @@
+"""Segments on their way to the store: staged in memory or in a buffer directory, uploaded in parallel, tried again."""
+
+import errno
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tfadaptcp
+from tests.support import fault_lives, faults, oracle, rows
+from tfadaptcp.checkpoint import commit
+from tfadaptcp.checkpoint.store import Store, join
+from tfadaptcp.errors import StoreUnavailableError
+
+OPTIONS = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=512, timeout_seconds=30.0)
+
+
+@pytest.fixture(autouse=True)
+def released():
+    yield
+    faults.set_plan("")
+
+
+@pytest.fixture(params=["memory", "buffer_dir"])
+def place(request, tmp_path):
+    """A directory that is not written to directly, and the buffer directory to go with it."""
+    if request.param == "memory":
+        return f"ram://{tmp_path.name}-{os.getpid()}/checkpoints", None
+    return str(tmp_path / "checkpoints"), tmp_path / "buffer"
+
+
+def buffered_files(buffer_dir):
+    return [name for _, _, names in os.walk(buffer_dir) for name in names if name != "lock"]
+
+
+def check_restores(directory, copy):
+    fresh = oracle.build("adam", tables=2, seed=3)
+    fresh.load_adaptcp(directory)
+    oracle.check(copy, fresh)
+
+
+def test_both_levels(place):
+    directory, buffer_dir = place
+    model = oracle.build("adam", tables=2)
+    rows.write(model, range(9000))
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir, engine=OPTIONS)
+    manager.save()
+    rows.write(model, range(100, 5000))
+    manager.wait()
+    rows.write(model, range(4000, 12000), seed=1)
+    copy = oracle.take(model)
+    manager.save() and manager.wait()
+    stats = manager.stats()
+    head = commit.latest(Store(), directory)
+    written = [ref for ref in head.objects if ref.sequence == head.sequence]
+    assert stats["uploads"] == len(written) > 3 and stats["upload_retries"] == 0
+    assert stats["staged_peak_bytes"] > 0
+    assert (stats["buffered_seconds"] > 0) == (buffer_dir is not None)
+    assert buffer_dir is None or len(os.listdir(buffer_dir)) == 1 and not buffered_files(buffer_dir)
+    check_restores(directory, copy)
+
+
+def test_what_waits_is_bounded_and_seen(place):
+    """A store that is slower than the encoders: they wait, nothing grows, and objects stay as large as they should be."""
+    directory, buffer_dir = place
+    model = oracle.build("adam", tables=2, dim=16)
+    rows.write(model, range(60_000), value=1.0)
+    block = 850 << 10  # of all rows that one batch of the drain has
+    room = 2 << 20
+    manager = tfadaptcp.CheckpointManager(
+        model, directory, "incremental", buffer_dir=buffer_dir, engine=tfadaptcp.EngineOptions(
+            segment_bytes=1 << 20, writer_threads=2, upload_threads=2, buffer_bytes=room,
+            upload_bytes_per_second=16 << 20, capture_memory_bytes=2 << 20))
+    copy = oracle.take(model)
+    manager.save()
+    rows.write(model, range(1000), value=2.0)
+    manager.wait()
+    stats = manager.stats()
+    # A block of each writer, that of dense variables among them, may come after the last look.
+    assert room / 2 < stats["staged_peak_bytes"] <= room + 3 * block
+    assert stats["staging_wait_seconds"] > 0 and stats["capture_wait_seconds"] > 0
+    sizes = [ref.bytes for ref in commit.latest(Store(), directory).objects]
+    assert sum(sizes) > 3 * room and sum(size < block / 2 for size in sizes) <= 4, sizes
+    fresh = oracle.build("adam", tables=2, dim=16, seed=3)
+    fresh.load_adaptcp(directory)
+    oracle.check(copy, fresh)
+
+
+def test_encoders_come_where_rows_wait_for_them(tmp_path):
+    """k-means is slow; each encoder has files of its own, no name twice."""
+    model = oracle.build("adam", dim=64)
+    rows.write(model, range(50_000), value=0.5)
+    manager = tfadaptcp.CheckpointManager(
+        model, tmp_path, "incremental", quantization=tfadaptcp.Quantization(4, "kmeans"),
+        engine=tfadaptcp.EngineOptions(writer_threads=3, segment_bytes=1 << 20))
+    copy = oracle.take(model)
+    manager.save() and manager.wait()
+    assert 1 < manager.stats()["encoder_threads"] <= 3
+    rows.write(model, range(50_000), value=2.0)
+    model.load_adaptcp(tmp_path)
+    oracle.check(copy, model)  # rows of one value are exact at any number of bits
+
+
+def test_an_attempt_that_fails_is_followed_by_one_of_another_name(tmp_path):
+    """At each operation on data of a checkpoint. (kubeflow/examples#318, gcsfs#130: no name is written twice)"""
+    model = oracle.build("adam")
+    directory = str(tmp_path / "checkpoints")
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=tmp_path / "buffer", engine=OPTIONS)
+    manager.save() and manager.wait()
+    retried = set()
+    for at in itertools.count(1):
+        rows.write(model, range(at, at + 40), seed=at)
+        copy = oracle.take(model)
+        log = tmp_path / f"log-{at}"
+        with faults.plan(f"match={directory}/data;log={log};errno={errno.EIO}@{at}"):
+            manager.save()
+            try:
+                manager.wait()
+            except StoreUnavailableError:
+                break  # of the tidying up after the commit
+        assert manager.stats()["committed"] == at + 1, "it was tried again"
+        operations = [line.split()[1:] for line in log.read_text().splitlines()]
+        created = [name for operation, name in operations if operation == "create"]
+        assert len(created) == len(set(created)), created
+        if manager.stats()["upload_retries"]:
+            retried.add(operations[at - 1][0])
+            written = commit.latest(Store(), directory).objects
+            assert sum(ref.path.endswith("-try2.seg") for ref in written) >= 1
+        fresh = oracle.build("adam", seed=3)
+        fresh.load_adaptcp(directory)
+        oracle.check(copy, fresh)
+    # Two objects are uploaded at once: an operation may slip from one place to the next.
+    assert len(retried & {"mkdir", "create", "write", "fsync", "close", "fsync_dir"}) >= 4, retried
+    for _ in range(2):
+        manager.save() and manager.wait()  # their passes of retention take what attempts have left
+    heads, _ = commit.list_heads(Store(), directory)
+    needed = {ref.path for head in heads for ref in head.objects}
+    for head in heads:
+        data = join("data", head.name)
+        assert {join(data, item) for item in Store().list(join(directory, data))} <= needed
+
+
+def test_a_store_that_stays_away_fails_the_save_in_time(place):
+    directory, buffer_dir = place
+    model = oracle.build("adam", tables=2)
+    rows.write(model, range(500))
+    options = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=512, timeout_seconds=2.0)
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir, engine=options)
+    manager.save() and manager.wait()
+    rows.write(model, range(300, 800), seed=1)
+    copy = oracle.take(model)
+    faults.set_plan(f"match={directory}/data;errno={errno.EIO}@3+")
+    manager.save()
+    with pytest.raises(tfadaptcp.AdaptCPError, match="errno 5|No answer|Input/output"):
+        manager.wait()
+    assert faults.count() > 5, "it was tried again"
+    faults.set_plan("")
+    assert manager.stats()["failed"] == 1
+    assert buffer_dir is None or not buffered_files(buffer_dir)
+    manager.save() and manager.wait()  # holds what the failed one was to hold
+    check_restores(directory, copy)
+
+
+@pytest.mark.parametrize("fault", [f"errno={errno.EIO}@%d", "short@%d"])
+def test_a_fault_at_each_operation_on_the_buffer(tmp_path, fault):
+    """The save fails, and the next one holds its rows; nothing stays in the buffer."""
+    model = oracle.build("adam")
+    directory, buffer_dir = str(tmp_path / "checkpoints"), str(tmp_path / "buffer")
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir, engine=OPTIONS)
+    failures = 0
+    for at in itertools.count(1):
+        rows.write(model, range(at, at + 40), seed=at)
+        copy = oracle.take(model)
+        with faults.plan(f"match={buffer_dir};{fault % at}"):
+            manager.save()
+            try:
+                manager.wait()
+            except tfadaptcp.AdaptCPError:
+                failures += 1
+                assert commit.latest(Store(), directory) is None or commit.latest(Store(), directory).step < at + 1
+            struck = faults.count() >= at
+        # Deleting what was uploaded may fail; the next process does it then.
+        left = buffered_files(buffer_dir)
+        assert len(left) <= 1
+        for name in left:
+            os.unlink(next(os.path.join(folder, name) for folder, _, names in os.walk(buffer_dir) if name in names))
+        manager.save() and manager.wait()
+        fresh = oracle.build("adam", seed=3)
+        fresh.load_adaptcp(directory)
+        oracle.check(copy, fresh)
+        if not struck:
+            break
+    assert failures >= 6, failures
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_hung_store_holds_up_no_later_checkpoint(tmp_path, staged):
+    """What hangs stays behind, and does no harm when it goes on."""
+    model = oracle.build("adam")
+    rows.write(model, range(500))
+    directory = str(tmp_path / "checkpoints")
+    options = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=512, timeout_seconds=3.0)
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental", engine=options,
+                                          buffer_dir=tmp_path / "buffer" if staged else None)
+    manager.save() and manager.wait()
+    for at in (1, 3):
+        rows.write(model, range(100 * at, 100 * at + 300), seed=at)
+        copy = oracle.take(model)
+        with faults.plan(f"match=increment-ps0;hang@{at}"):
+            manager.save()
+            with pytest.raises(tfadaptcp.AdaptCPError, match="No answer .*ps 0"):
+                manager.wait()
+            assert faults.count() >= at
+            # It still hangs.
+            manager.save() and manager.wait()
+            check_one(directory, copy)
+        check_one(directory, copy)
+    manager.save() and manager.wait()
+    check_one(directory, copy)
+
+
+def check_one(directory, copy):
+    fresh = oracle.build("adam", seed=3)
+    fresh.load_adaptcp(directory)
+    oracle.check(copy, fresh)
+
+
+CRASH = """
+import sys, time
+import tfadaptcp
+from tests.support import faults, oracle, rows
+directory, buffer_dir = sys.argv[1:]
+model = oracle.build("adam")
+rows.write(model, range(12000))
+manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir,
+                                      engine=tfadaptcp.EngineOptions(segment_bytes=16384, block_bytes=512, upload_threads=1))
+faults.set_plan(f"match={directory}/data/0;hang@6")
+manager.save()
+print("saving", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_crash_has_left_in_the_buffer_goes(tmp_path, caplog):
+    directory, buffer_dir = str(tmp_path / "checkpoints"), str(tmp_path / "buffer")
+    child = subprocess.Popen([sys.executable, "-c", CRASH, directory, buffer_dir], stdout=subprocess.PIPE, text=True)
+    try:
+        assert "saving\n" in child.stdout  # reads on until it is there
+        deadline = time.monotonic() + 60
+        while len(buffered_files(buffer_dir)) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        # While that process lives its files stay, whoever else buffers there.
+        model = oracle.build("adam")
+        rows.write(model, range(50))
+        other = tfadaptcp.CheckpointManager(model, tmp_path / "other", "incremental", buffer_dir=buffer_dir)
+        other.save() and other.wait()
+        assert len(buffered_files(buffer_dir)) >= 3 and len(os.listdir(buffer_dir)) == 2
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    caplog.set_level("INFO", "tfadaptcp")
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir)
+    assert not buffered_files(buffer_dir) and len(os.listdir(buffer_dir)) == 1
+    assert "Directories of dead processes removed there: 1" in caplog.text
+    assert manager.latest_checkpoint is None
+    copy = oracle.take(model)
+    manager.save() and manager.wait()
+    check_one(directory, copy)
+    # Nor does what that process had uploaded stay in the directory.
+    head = commit.latest(Store(), directory)
+    assert Store().list(join(directory, "data")) == [head.name]
+
+
+def test_a_buffer_that_cannot_be_written_to(tmp_path):
+    model = oracle.build("adam")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailableError, match="ps 0 .* can't write to buffer_dir .*file"):
+        tfadaptcp.CheckpointManager(model, tmp_path / "checkpoints", buffer_dir=tmp_path / "file")
+    for wrong in (tmp_path / "checkpoints", tmp_path / "checkpoints" / "data", tmp_path):
+        with pytest.raises(ValueError, match="buffer_dir: Received: .*Expected: a path apart from"):
+            tfadaptcp.CheckpointManager(model, tmp_path / "checkpoints", buffer_dir=wrong)
+
+
+def test_scanned_bases_and_callbacks_go_the_same_way(tmp_path):
+    model = oracle.build("adam")
+    data = [oracle.batch(step) for step in range(12)]
+    callback = tfadaptcp.AdaptCPCallback(tmp_path / "checkpoints", save_freq=2, policy=fault_lives.POLICY,
+                                         buffer_dir=tmp_path / "buffer",
+                                         on_pending="wait", engine=OPTIONS)
+    model.fit(iter(data), steps_per_epoch=12, epochs=1, verbose=0, callbacks=[callback])
+    copy = oracle.take(model)
+    assert callback.manager.stats()["committed"] >= 6 and not buffered_files(tmp_path / "buffer")
+    fresh = oracle.build("adam", seed=3)
+    fresh.load_adaptcp(tmp_path / "checkpoints")
+    oracle.check(copy, fresh)
