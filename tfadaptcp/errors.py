@@ -127,7 +127,7 @@ def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableErr
         return store_error(errno.EACCES, text, path)
     if isinstance(error, tf.errors.NotFoundError) and operation not in ("open", "read", "stat"):
         return BucketNotFoundError(errno.ENOENT, f"{text}. Expected: a bucket that was created beforehand", path)
-    if isinstance(error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)):
+    if isinstance(error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError)):
         return StoreUnavailableError(errno.EIO, text, path)
     return None
 

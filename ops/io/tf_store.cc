@@ -19,11 +19,13 @@ Status::Code CodeOf(const tensorflow::Status& status, Status::Code code) {
   const auto says = [&status](const char* text) {
     return status.message().find(text) != absl::string_view::npos;
   };
-  // hdfs without its client library "does not find" the file, at its first use.
-  if ((code == Status::Code::kNotFound && says("Library (")) ||
+  // A process without the file system, or hdfs's without its client library, which
+  // "does not find" the file at its first use. Nothing is wrong with the object.
+  if (code == Status::Code::kUnimplemented ||
+      (code == Status::Code::kNotFound && says("Library (")) ||
       (code == Status::Code::kInternal &&
        says("HadoopFileSystem is not initialized"))) {
-    return Status::Code::kUnimplemented;
+    return Status::Code::kFailedPrecondition;
   }
   // A name node in safe mode, as after its start.
   if (absl::IsPermissionDenied(status) && says("Read-only file system")) {

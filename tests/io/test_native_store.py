@@ -21,7 +21,7 @@ def test_file_scheme_is_local(store_tool: Path, tmp_path: Path) -> None:
 
 def test_an_unknown_scheme_is_an_error(store_tool: Path) -> None:
     answer = _run(store_tool, "nosuch://store")
-    assert "UNIMPLEMENTED" in answer and "nosuch" in answer
+    assert "FAILED_PRECONDITION" in answer and "nosuch" in answer
 
 
 def test_a_plan_that_cannot_be_understood_fails_every_operation(store_tool: Path, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import os
 import subprocess
 
 import pytest
+import tensorflow as tf
 
 from tests.support.child import Child
 from tests.support.store_tool import TOOL_PLUGINS
+from tfadaptcp import errors, restore
 
 SETUPS = "tests.support.hdfs_setups"
 
@@ -31,11 +33,15 @@ def test_what_is_missing_is_said_at_construction(hdfs):
         assert hdfs.served.root in found[missing]
 
 
-def test_a_server_without_the_client_library_does_not_say_not_found(hdfs, store_tool):
-    """The plug-in's own answer, at its first use, is that the file is not there."""
+def test_a_server_without_the_client_library_finds_nothing_damaged(hdfs, store_tool):
+    """The plug-in's own answer, at its first use, is that the file is not there: a restore would call the head damaged."""
     done = subprocess.run([store_tool, hdfs.served.root + "/new", *TOOL_PLUGINS], capture_output=True, text=True,
                           env={**os.environ, **bare(hdfs.served.env)}, timeout=120, check=False)
-    assert "UNIMPLEMENTED" in done.stdout and "libhdfs.so" in done.stdout, done.stdout + done.stderr[-2000:]
+    assert "FAILED_PRECONDITION" in done.stdout and "libhdfs.so" in done.stdout, done.stdout + done.stderr[-2000:]
+    said = tf.errors.FailedPreconditionError(None, None, done.stdout.partition("FAILED_PRECONDITION: ")[2])
+    assert not isinstance(said, restore._DAMAGE)
+    told = errors.of_host(said, "could not read a checkpoint")
+    assert isinstance(told, errors.StoreUnavailableError) and "libhdfs.so" in str(told)
 
 
 @pytest.mark.timeout(200)

@@ -215,6 +215,21 @@ def custom_loop():
         return {"steps": steps, "wrong": wrong, "refused": refused}
 
 
+def train_and_restore():
+    """On two parameter servers; every checkpoint is restored and compared with its copy."""
+    with LocalCluster(1, 2) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(2, adam())
+        checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 20, ADAPTIVE, max_to_keep=100, on_failure="stop",
+                                                save_at_end=False)
+        model.fit(em.batches(), steps_per_epoch=80, verbose=0, callbacks=[checkpoints, CopyEachCut(checkpoints)])
+        wrong = {}
+        for copy in sorted(ORACLE.glob("*.npz")):
+            model.load_adaptcp(CHECKPOINTS, copy.stem)
+            wrong[copy.stem] = differences(np.load(copy), full_copy(model))
+        return {"steps": [info.step for info in checkpoints.manager.checkpoints], "wrong": wrong}
+
+
 class LazyModel(tf.keras.Model):
     """Makes its variables while its first step is traced."""
 

@@ -6,13 +6,17 @@ model is kept of every cut, whatever becomes of it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
+import json
 import time
 from typing import Any
 
 import tfadaptcp
 from tests.support import oracle, rows
 from tests.support.saving import Eager
+from tfadaptcp import cli
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
 
@@ -104,6 +108,24 @@ def check_all() -> list[int]:
 def steps(directory: str) -> list[int]:
     """Of the heads on offer in a directory, oldest first."""
     return [head.step for head in commit.list_heads(Store(), directory)[0]]
+
+
+def check_commands() -> None:
+    """`ls`, `verify` and `read_rows` say what the copies say."""
+    directory, copies = _life.directory, _life.copies
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert cli.main(["ls", directory, "--json"]) == 0
+        listed = [entry["step"] for entry in json.loads(out.getvalue())["checkpoints"]]
+        assert listed == steps(directory)
+        assert cli.main(["verify", directory]) == 0, out.getvalue()
+    assert out.getvalue().count("whole") == len(listed), out.getvalue()
+    for table, expected in copies[listed[-1]].tables.items():
+        found = {int(key): value.tobytes() for key, value in tfadaptcp.read_rows(directory, table).as_numpy_iterator()}
+        assert found == {key: row for key, (_, row) in expected.items()}, table
+    fresh = oracle.build("momentum", devices=["/CPU:0"] * 3, dim=2)
+    fresh.load_adaptcp(directory)
+    oracle.check(copies[listed[-1]], fresh, "in another number of shards", shards=False)
 
 
 def removal_of_directory(directory: str) -> str:
