@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfadaptcp.embeddings import discovery, optimizers
-from tfadaptcp.engine import Engine
+from tfadaptcp.engine import CALL_SECONDS, Engine
 from tfadaptcp.errors import UnbuiltModelError
 from tfadaptcp.policies.base import Estimation
 
@@ -16,13 +16,15 @@ _log = logging.getLogger("tfadaptcp")
 ENGINE = "_tfadaptcp_engine"
 
 
-def attach(model: tf.keras.Model, optimizer: Any, estimation: Estimation) -> Engine:
+def attach(model: tf.keras.Model, optimizer: Any, estimation: Estimation,
+           timeout_seconds: float = CALL_SECONDS) -> Engine:
     """Returns the engine of a model: the one it has if that tracks the same tables, otherwise a new one.
 
     Args:
         optimizer: None: the model's. False: none, weights only.
         estimation: what its trackers are to estimate. One that estimates otherwise knows nothing of use: every row
             counts as unsaved then.
+        timeout_seconds: how long the hosts may take to say whether they know of the one it has.
 
     Raises:
         ValueError: trainable tables and no optimizer; see also `optimizers.check`.
@@ -42,7 +44,7 @@ def attach(model: tf.keras.Model, optimizer: Any, estimation: Estimation) -> Eng
         optimizers.check(model, optimizer)
     current = getattr(model, ENGINE, None)
     if (current is not None and current.estimation == estimation and current.tracks(model, optimizer)
-            and current.is_attached()):
+            and current.is_attached(timeout_seconds)):
         return current
     if current is not None:
         current.detach()

@@ -26,9 +26,9 @@ from tfadaptcp.policies.base import Estimation, PHistogram
 
 _log = logging.getLogger("tfadaptcp")
 LOCAL = "/job:localhost"  # the job of this process, without a cluster
-# How long a host may take to answer, where nothing else is said; and to restore what may be terabytes.
+# How long a host may take to answer, where nothing else is said; and to write or list what may be terabytes.
 CALL_SECONDS = 600.0
-RESTORE_SECONDS = 6 * 3600.0
+LONG_SECONDS = 6 * 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Engine:
         takes, up to hours; fails as a whole."""
         def scan_on(host: Host) -> Dict[str, Any]:
             return self.call(host, self._ops.adaptcp_scan_base, {**request, "ps": host.index})
-        return self.on_all(scan_on, RESTORE_SECONDS)
+        return self.on_all(scan_on, LONG_SECONDS)
 
     def void_scans(self, timeout_seconds: float) -> None:
         """Makes `scan_base` fail, on every host that answers in time."""
@@ -259,10 +259,10 @@ class Engine:
             found[name] = PHistogram(*(tuple(part.tolist()) for part in (next(means), rows, unsaved, next(means))))
         return found
 
-    def is_attached(self) -> bool:
+    def is_attached(self, timeout_seconds: float = CALL_SECONDS) -> bool:
         """Whether the hosts still know of it: the engine of another model with the same tables takes them over."""
         try:
-            self.resolve(0, committed=False)  # does nothing
+            self.resolve(0, committed=False, timeout_seconds=timeout_seconds)  # does nothing
             return True
         except tf.errors.FailedPreconditionError:
             return False
@@ -285,7 +285,7 @@ class Engine:
 
     def read_dense(self, host: Host, request: Dict[str, Any], dtypes: List[tf.DType]) -> List[tf.Tensor]:
         """Reads dense tensors, whole, out of objects, on a host."""
-        text = here(json.dumps(request))
+        text = here(json.dumps({**request, "session": self.session}))
         with _on(host):
             return self._ops.adaptcp_read_dense(text, Tdense=dtypes)
 
@@ -298,21 +298,30 @@ class Engine:
                         self._seed(host, table, handle)
         self.on_all(list_on)
 
-    def on_all(self, function: Callable[[Host], Any], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Any]:
+    def on_all(self, function: Callable[[Host], Any], timeout_seconds: float = CALL_SECONDS,
+               at_once: bool = False) -> Dict[int, Any]:
         """Calls `function` for each host in parallel; returns the results, or raises the first error after all ended.
+
+        Args:
+            at_once: raises the first error without waiting for the other calls, which go on.
 
         Raises:
             DeadlineError: names the hosts that did not answer in time.
         """
-        return self.parallel({host.index: (lambda host=host: function(host)) for host in self.hosts}, timeout_seconds)
+        calls = {(host.index, 0): (lambda host=host: function(host)) for host in self.hosts}
+        return {index: result for (index, _), result in self.parallel(calls, timeout_seconds, at_once).items()}
 
-    def parallel(self, calls: Dict[int, Callable[[], Any]], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Any]:
-        """Runs calls, by the index of the host they go to, each in a thread of its own; see `on_all`."""
-        results = {key: background.start(call, f"tfadaptcp-ps{key}", _own_executor)
-                   for key, call in calls.items()}
-        late = concurrent.futures.wait(results.values(), timeout_seconds).not_done
+    def parallel(self, calls: Dict[Tuple[int, int], Callable[[], Any]], timeout_seconds: float = CALL_SECONDS,
+                 at_once: bool = False) -> Dict[Tuple[int, int], Any]:
+        """Runs calls, by the index of the host they go to and their number, each in a thread of its own; see `on_all`."""
+        results = {key: background.start(call, f"tfadaptcp-ps{key[0]}", _own_executor) for key, call in calls.items()}
+        until = concurrent.futures.FIRST_EXCEPTION if at_once else concurrent.futures.ALL_COMPLETED
+        done, late = concurrent.futures.wait(results.values(), timeout_seconds, until)
+        failed = [result for result in results.values() if result in done and result.exception() is not None]
+        if failed and (at_once or not late):
+            failed[0].result()
         if late:
-            names = ", ".join(f"ps {key}" for key, result in results.items() if result in late)
+            names = ", ".join(f"ps {index}" for index in sorted({key[0] for key in calls if results[key] in late}))
             raise DeadlineError(f"No answer after {timeout_seconds:g} s from {names}")
         return {key: result.result() for key, result in results.items()}
 
@@ -324,7 +333,7 @@ class Engine:
 
     def _attach(self) -> None:
         # Seeding goes through whole tables.
-        self.on_all(self._attach_to, RESTORE_SECONDS)
+        self.on_all(self._attach_to, LONG_SECONDS)
 
     def _attach_to(self, host: Host) -> None:
         if not host.shards:  # dense variables alone

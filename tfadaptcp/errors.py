@@ -13,8 +13,8 @@ import tensorflow as tf
 
 __all__ = [
     "AdaptCPError", "BucketNotFoundError", "CheckpointCorruptError", "CheckpointMismatchError", "CheckpointNotFoundError",
-    "CommitOutcomeUnknownError", "DeadlineError", "FencedError", "MissingPluginError", "SaveFailedError",
-    "StorePermissionError", "StoreUnavailableError", "UnbuiltModelError", "UnsupportedStoreError",
+    "CommitOutcomeUnknownError", "DeadlineError", "FencedError", "MissingPluginError", "RestoreFailedError",
+    "SaveFailedError", "StorePermissionError", "StoreUnavailableError", "UnbuiltModelError", "UnsupportedStoreError",
     "UnsupportedVariableError", "UntrackableTableError",
 ]
 
@@ -78,6 +78,10 @@ class SaveFailedError(AdaptCPError, RuntimeError):
     """A checkpoint was abandoned; the one before it stands."""
 
 
+class RestoreFailedError(AdaptCPError, RuntimeError):
+    """A restore was refused by a parameter server that has been restarted, or whose tables another manager took over."""
+
+
 class CommitOutcomeUnknownError(SaveFailedError):
     """The manifest was written, but neither its presence nor its absence could be established.
 
@@ -130,6 +134,20 @@ def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableErr
     if isinstance(error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError)):
         return StoreUnavailableError(errno.EIO, text, path)
     return None
+
+
+def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> BaseException:
+    """What the user is told when an op of a restore failed for another reason than damage."""
+    what = f"could not read checkpoint {checkpoint} of {directory}"
+    told: Optional[BaseException] = of_host(error, what)
+    if told is None and isinstance(error, tf.errors.DeadlineExceededError):
+        told = DeadlineError(f"{what}: {error.message}")
+    elif told is None and isinstance(error, tf.errors.FailedPreconditionError):
+        told = RestoreFailedError(f"{what}: {error.message}")
+    if told is None:
+        return error
+    told.__cause__ = error
+    return told
 
 
 def of_save(checkpoint: str, error: BaseException) -> BaseException:

@@ -69,6 +69,8 @@ class RestoreReport:
         seconds: wall time.
         missing: tables and dense variables of the model that the checkpoint lacks (with `strict=False`).
         unexpected: those of the checkpoint that the model lacks (with `strict=False`).
+        peak_bytes: the most that a parameter server held of files in memory at a time.
+        reader_threads: the most threads that read files on one.
     """
     checkpoint: str
     step: int
@@ -79,3 +81,5 @@ class RestoreReport:
     seconds: float
     missing: List[str] = dataclasses.field(default_factory=list)
     unexpected: List[str] = dataclasses.field(default_factory=list)
+    peak_bytes: int = 0
+    reader_threads: int = 0

@@ -78,7 +78,7 @@ class CheckpointManager:
         self._leftovers = Leftovers(self._store, self._directory, max_to_keep)
         self._model = model
         self._optimizer = optimizer
-        self._engine = attach(model, optimizer, self._estimation)
+        self._engine = attach(model, optimizer, self._estimation, self._options.timeout_seconds)
         probe.check(self._engine, self._store, self._directory, self._buffer_dir, self._options.timeout_seconds)
         self._claim: Optional[claims.Claim] = None
         self._run: Optional[str] = None  # of a claim that failed: it may yet arrive, and must not fence its own manager
@@ -136,7 +136,7 @@ class CheckpointManager:
             if engine.is_writing:  # perhaps another manager's
                 if on_pending == "skip":
                     return self._skip("the one before is still being written")
-                engine.wait_for_writer(self._patience)
+                engine.wait_for_writer(self._options.patience_seconds)
         self._reap()
         self._follow_model()
         self._begin_lineage()
@@ -188,10 +188,10 @@ class CheckpointManager:
         from tfadaptcp import matching, restore
         selection = matching.Selection.of(tables, rename, optimizer, cast)
         self._require_its_optimizer()
-        self._engine.wait_for_writer(self._patience)
+        self._engine.wait_for_writer(self._options.patience_seconds)
         self._reap()
         self._follow_model()
-        report = restore.restore(self._engine, self._directory, checkpoint, strict, selection)
+        report = restore.restore(self._engine, self._directory, checkpoint, strict, selection, self._options)
         # The next save claims the directory anew and goes on from what was restored.
         self._claim = self._time_of_last_cut = None
         return report
@@ -210,7 +210,7 @@ class CheckpointManager:
     def serves(self, model: tf.keras.Model) -> bool:
         """Whether this manager's checkpoints are those of `model` as it is now: with the optimizer it has now."""
         return (not self._closed and model is self._model
-                and attach(model, self._optimizer, self._estimation) is self._engine)
+                and attach(model, self._optimizer, self._estimation, self._options.timeout_seconds) is self._engine)
 
     @property
     def _estimation(self) -> Estimation:
@@ -283,17 +283,12 @@ class CheckpointManager:
         """Tracks what the model has got since, while none is pending: the next checkpoint is complete."""
         if not self._engine.tracks(self._model, self._engine.optimizer):
             _log.info("Model %r has got tables or variables since it was tracked.", self._model.name)
-            self._engine = attach(self._model, self._optimizer, self._estimation)
-
-    @property
-    def _patience(self) -> float:
-        """How long a checkpoint may take from its cut to its very end, in seconds."""
-        return 3 * self._options.timeout_seconds
+            self._engine = attach(self._model, self._optimizer, self._estimation, self._options.timeout_seconds)
 
     def _join(self, pending: Pending) -> None:
-        pending.thread.join(self._patience)
+        pending.thread.join(self._options.patience_seconds)
         if pending.thread.is_alive():
-            raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._patience:g} s.")
+            raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._options.patience_seconds:g} s.")
 
     def _skip(self, why: str) -> None:
         self._counters["skipped"] += 1

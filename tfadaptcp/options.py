@@ -10,6 +10,7 @@ CONSISTENCIES = ("step", "row")
 _MOST_SECONDS = 1e6
 _MOST_THREADS = 1024
 _MOST_BYTES = 1 << 62
+_OF_RESTORES = ("restore_threads", "restore_memory_bytes")
 _AUTOMATIC = ("writer_threads", "upload_threads", "segment_bytes", "capture_memory_bytes", "buffer_bytes",
               "upload_bytes_per_second")
 # Of a checkpoint's time, how much one upload may take with all its attempts.
@@ -51,6 +52,14 @@ class EngineOptions:
         timeout_seconds: a checkpoint that takes longer is given up.
         drain_timeout_seconds: a save that waits longer for scheduled steps is skipped.
         update_wait_seconds: an update that waits longer for capture memory gives the pending checkpoint up and goes on.
+        restore_threads: so many threads per parameter server read files of a restore. None: as many as it takes, so that
+            rows need not wait to be applied, up to 16 where the store is remote.
+        restore_memory_bytes: limit, per parameter server, for files of a restore in memory; one that is larger passes
+            alone. None: four of the largest, at least 256 MiB, at most 1 GiB.
+        restore_timeout_seconds: a restore that takes longer is given up. A store that fails for `timeout_seconds` ends
+            it too.
+        progress: whether a restore shows how far it is, on stderr. None: if that is a terminal, and it takes longer than
+            some seconds.
 
     Raises:
         ValueError: a value is unknown or out of range.
@@ -69,6 +78,10 @@ class EngineOptions:
     timeout_seconds: float = 600.0
     drain_timeout_seconds: float = 60.0
     update_wait_seconds: float = 10.0
+    restore_threads: Optional[int] = None
+    restore_memory_bytes: Optional[int] = None
+    restore_timeout_seconds: float = 6 * 3600.0
+    progress: Optional[bool] = None
 
     def __post_init__(self):
         for field, choices in (("capture", CAPTURES), ("consistency", CONSISTENCIES)):
@@ -76,18 +89,31 @@ class EngineOptions:
                 raise ValueError(f"{field}: Received: {getattr(self, field)!r}. Expected: one of {choices}")
         if not isinstance(self.lookup_capture, bool):
             raise ValueError(f"lookup_capture: Received: {self.lookup_capture!r}. Expected: True or False")
-        for field in (*_AUTOMATIC, "block_bytes"):
+        if self.progress is not None and not isinstance(self.progress, bool):
+            raise ValueError(f"progress: Received: {self.progress!r}. Expected: True, False or None")
+        for field in (*_AUTOMATIC, *_OF_RESTORES, "block_bytes"):
             value = getattr(self, field)
-            if value is None and field in _AUTOMATIC:
+            if value is None and field != "block_bytes":
                 continue
             most = _MOST_THREADS if field.endswith("_threads") else _MOST_BYTES
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise ValueError(f"{field}: Received: {value!r}. Expected: an integer from 1 to {most}"
-                                 + (", or None: automatic" if field in _AUTOMATIC else ""))
-        for field in ("timeout_seconds", "drain_timeout_seconds", "update_wait_seconds"):
+                                 + (", or None: automatic" if field != "block_bytes" else ""))
+        for field in ("timeout_seconds", "drain_timeout_seconds", "update_wait_seconds", "restore_timeout_seconds"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_SECONDS:
                 raise ValueError(f"{field}: Received: {value!r}. Expected: a number above 0, at most {_MOST_SECONDS:g}")
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a checkpoint may take from its cut to its very end."""
+        return 3 * self.timeout_seconds
+
+    def for_restores(self) -> Dict[str, Any]:
+        """What the hosts are told of these options with what they read."""
+        return {"threads": self.restore_threads or 0, "memory_bytes": self.restore_memory_bytes or 0,
+                "timeout_ms": max(1, int(1000 * self.restore_timeout_seconds)),
+                "patience_ms": max(1, int(_RETRIED * 1000 * self.timeout_seconds))}
 
     def for_hosts(self, buffer_dir: Optional[str] = None) -> Dict[str, Any]:
         """What the hosts are told of these options with each cut, save and scan; what is automatic is theirs to choose.

@@ -47,7 +47,8 @@ def check(engine: Engine, store: Store, directory: str, buffer_dir: Optional[str
     # Hosts in this process have been tried by that.
     hosts = {host.index: host for host in engine.hosts if not host.device.startswith(LOCAL)}
     if hosts:
-        engine.parallel({index: lambda host=host: _check_host(host, store, directory) for index, host in hosts.items()},
+        engine.parallel({(index, 0): lambda host=host: _check_host(host, store, directory)
+                         for index, host in hosts.items()},
                         timeout_seconds)
     if buffer_dir is not None:
         engine.on_all(lambda host: _check_buffer(engine, host, buffer_dir), timeout_seconds)

@@ -7,15 +7,16 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from tfadaptcp import _ops, attaching, matching, measurements, routing
+from tfadaptcp import _ops, attaching, errors, matching, measurements, progress, routing
 from tfadaptcp.checkpoint import chain, commit, heads, objects
 from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.embeddings import dense
-from tfadaptcp.engine import RESTORE_SECONDS, Engine, Host
-from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, of_host
+from tfadaptcp.engine import Engine, Host
+from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
+from tfadaptcp.options import EngineOptions, options_for
 from tfadaptcp.policies.base import Estimation
 
 _log = logging.getLogger("tfadaptcp")
@@ -24,11 +25,14 @@ _log = logging.getLogger("tfadaptcp")
 _DRIFT = 16
 # What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
+# Until the hosts have said themselves that the time is over.
+_GRACE_SECONDS = 30.0
 
 
 def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], checkpoint: Optional[str] = None,
                  strict: bool = True, *, tables: Union[None, str, Iterable[str]] = None,
-                 rename: Optional[Mapping[str, str]] = None, optimizer: bool = True, cast: bool = False) -> RestoreReport:
+                 rename: Optional[Mapping[str, str]] = None, optimizer: bool = True, cast: bool = False,
+                 engine: Optional[EngineOptions] = None) -> RestoreReport:
     """Restores the newest checkpoint of a directory, or the one named, into this model, as a whole or in part.
 
     Tables, optimizer slots, dense variables and the optimizer's settings are replaced by those of the checkpoint, also in
@@ -54,6 +58,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
             step and settings of the optimizer stay as they are.
         cast: convert values between float16, bfloat16, float32 and float64 where the types differ; too large ones
             become infinite, subnormal ones may become zero. Keys and whole numbers are never converted.
+        engine: `EngineOptions`: how many threads read, how much memory and time that may take, and whether to show how
+            far it is.
 
     Returns:
         A `RestoreReport`.
@@ -66,12 +72,15 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         ValueError: an argument is of the wrong kind.
         CheckpointCorruptError: the checkpoint named is damaged, or all are; names file and offset.
         StoreUnavailableError: the directory can't be read: never taken for "no checkpoint".
+        RestoreFailedError: a parameter server was restarted, or another manager took its tables over.
+        DeadlineError: a checkpoint that is being written, a parameter server or the restore took too long.
     """
     selection = Selection.of(tables, rename, optimizer, cast)
+    options = EngineOptions() if engine is None else options_for(None, engine)
     attaching.require_built(self)
     current = getattr(self, attaching.ENGINE, None)
     if current is not None:
-        current.wait_for_writer()  # see `restore`
+        current.wait_for_writer(options.patience_seconds)  # see `restore`
     directory, candidates = _find(directory, checkpoint)
     # That of the run that goes on, so that its manager finds these trackers fit.
     estimation = Estimation.of(candidates[0].policy) if current is None else current.estimation
@@ -79,16 +88,17 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     if getattr(self, "optimizer", None) is None:
         # It was told to a CheckpointManager, or the model is restored without one: for evaluation and serving.
         its_optimizer = False if current is None or current.optimizer is None else current.optimizer
-    return _restore(attaching.attach(self, its_optimizer, estimation), directory, candidates, checkpoint, strict, selection)
+    attached = attaching.attach(self, its_optimizer, estimation, options.timeout_seconds)
+    return _restore(attached, directory, candidates, checkpoint, strict, selection, options)
 
 
-def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool,
-            selection: Selection) -> RestoreReport:
+def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool, selection: Selection,
+            options: EngineOptions) -> RestoreReport:
     """Restores into a model that is attached; see `load_adaptcp`."""
     # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
-    engine.wait_for_writer()
+    engine.wait_for_writer(options.patience_seconds)
     directory, candidates = _find(directory, checkpoint)
-    return _restore(engine, directory, candidates, checkpoint, strict, selection)
+    return _restore(engine, directory, candidates, checkpoint, strict, selection, options)
 
 
 def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tuple[str, List[Manifest]]:
@@ -99,7 +109,7 @@ def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tupl
 
 
 def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpoint: Optional[str], strict: bool,
-             selection: Selection) -> RestoreReport:
+             selection: Selection, options: EngineOptions) -> RestoreReport:
     start = time.monotonic()
     removed = 0
     damage = ""
@@ -113,7 +123,7 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             # Not the mismatch that it is to the caller, who may take it that nothing was changed.
             raise CheckpointCorruptError(f"{damage}, and the one before it does not fit the model: {error}") from error
         try:
-            bytes_read = _apply(engine, directory, head, plan)
+            bytes_read = _apply(engine, directory, head, plan, options)
         except _DAMAGE as error:
             message = f"checkpoint {head.name} of {directory} is damaged: {error.message}"
             if removed < heads.REMOVALS and commit.is_removed(Store(), directory, head):
@@ -128,20 +138,20 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             damage = message
             continue
         except tf.errors.OpError as error:
-            failed = of_host(error, f"could not read checkpoint {head.name} of {directory}")
-            if failed is None:
-                raise
-            raise failed from error
+            raise errors.of_restore(head.name, directory, error) from error
         rows = plan.rows(head)
-        _log.info("Restored checkpoint %s: step %d, %d rows.", head.name, head.step, sum(rows.values()))
         seconds = time.monotonic() - start
+        readers = progress.of_hosts(engine, options.timeout_seconds)
+        _log.info("Restored checkpoint %s: step %d, %d rows, %d bytes in %.1f s; up to %d readers and %d bytes of files in "
+                  "memory on a parameter server.", head.name, head.step, sum(rows.values()), bytes_read, seconds,
+                  readers.threads, readers.peak_bytes)
         engine.read_speed = measurements.restore_speed(bytes_read, seconds)
         return RestoreReport(head.name, head.step, head.epoch, head.batch, rows, bytes_read, seconds, plan.missing,
-                             plan.unexpected)
+                             plan.unexpected, readers.peak_bytes, readers.threads)
     raise AssertionError("unreachable")
 
 
-def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
+def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: EngineOptions) -> int:
     """Restores what the plan says; returns the bytes read. If that fails, the tables it restores are empty."""
     ops = _ops.lib()
     engine.move_to(directory, None)
@@ -150,27 +160,31 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
              "tables": {group.ours.name: [i is not None for i in group.take] for group in plan.groups}}
     # Of groups that are restored in part.
     kept = [table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables) if i is None]
-    _begin(engine, begin)
+    _begin(engine, begin, options)
     try:
         # Of a head that is not restored as a whole only what has rows for it.
         levels = objects.levels(directory, head, None if plan.continues else [group.theirs.name for group in plan.groups])
-        if _same_sharding(head, plan):
-            _restore_in_place(engine, head, levels, plan)
-        else:
-            routing.restore(engine, head, levels, plan)
-        sizes: Dict[str, int] = {}
-        received: Dict[str, int] = {}
-        for reply in engine.on_all(
-                lambda host: engine.call_named(host, ops.adaptcp_restore_end)).values():
-            for total, part in ((sizes, reply["sizes"]), (received, reply["received"])):
-                for name, rows in part.items():
-                    total[name] = total.get(name, 0) + rows
-        _check_received(head, plan, received)
-        _check_rows(plan.rows(head), sizes)
-        bytes_dense = _restore_dense(engine, directory, head, plan)
+        bytes_rows = sum(level["bytes"] for level in levels)
+        bytes_dense = sum(ref.bytes for ref in head.objects if ref.kind == "dense") if plan.dense else 0
+        of_dense = sum(any(item.name in plan.dense for item in host.dense) for host in engine.hosts)
+        with progress.shown(engine, head.name, bytes_rows + of_dense * bytes_dense, options.progress):
+            if _same_sharding(head, plan):
+                _restore_in_place(engine, head, levels, plan, options)
+            else:
+                routing.restore(engine, head, levels, plan, options, options.restore_timeout_seconds + _GRACE_SECONDS)
+            sizes: Dict[str, int] = {}
+            received: Dict[str, int] = {}
+            for reply in engine.on_all(lambda host: engine.call_named(host, ops.adaptcp_restore_end),
+                                       options.timeout_seconds).values():
+                for total, part in ((sizes, reply["sizes"]), (received, reply["received"])):
+                    for name, rows in part.items():
+                        total[name] = total.get(name, 0) + rows
+            _check_received(head, plan, received)
+            _check_rows(plan.rows(head), sizes)
+            _restore_dense(engine, directory, head, plan, options)
     except BaseException:
-        # Half restored is worse than empty: nobody may take it for the checkpoint.
-        _begin(engine, begin)
+        # Half restored is worse than empty: nobody may take it for the checkpoint. And what still reads or applies ends.
+        _begin(engine, begin, options)
         raise
     finally:
         if kept:
@@ -180,14 +194,14 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
     if plan.continues:
         engine.move_to(directory, head)
         engine.was_restored = True
-    return bytes_dense + sum(level["bytes"] for level in levels)
+    return bytes_dense + bytes_rows
 
 
-def _begin(engine: Engine, request: Dict[str, Any]) -> None:
-    """Empties the tables; rows of restores before this one are refused from now on."""
+def _begin(engine: Engine, request: Dict[str, Any], options: EngineOptions) -> None:
+    """Empties the tables; rows of restores before this one are refused from now on, and their readers end."""
     engine.restore += 1
     request = {**request, "restore": engine.restore}
-    engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_begin, request))
+    engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_begin, request), options.timeout_seconds)
 
 
 def _same_sharding(head: Manifest, plan: Plan) -> bool:
@@ -200,16 +214,18 @@ def _same_sharding(head: Manifest, plan: Plan) -> bool:
         and not group.theirs.partition.startswith("custom:") for group in plan.groups)
 
 
-def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: Plan) -> None:
+def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: Plan,
+                      options: EngineOptions) -> None:
     groups = {group.theirs.name: {"group": group.ours.name, "take": [-1 if i is None else i for i in group.take]}
               for group in plan.groups}
 
     def request(host: Host) -> Dict[str, Any]:
         return {"restore": engine.restore, "head": head.sequence, "specs": objects.specs(head), "groups": groups,
-                "levels": [{"sequence": level["sequence"], "differential": level["differential"],
+                "limits": options.for_restores(), "levels": [{"sequence": level["sequence"], "differential": level["differential"],
                             "objects": [item for item in level["objects"] if item["ps"] == host.index]}
                            for level in levels]}
-    engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_segments, request(host)), RESTORE_SECONDS)
+    engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_segments, request(host)),
+                  options.restore_timeout_seconds + _GRACE_SECONDS, at_once=True)
 
 
 def _check_received(head: Manifest, plan: Plan, received: Dict[str, int]) -> None:
@@ -239,10 +255,10 @@ def _check_rows(expected: Dict[str, int], sizes: Dict[str, int]) -> None:
         _log.info("%s", text)
 
 
-def _restore_dense(engine: Engine, directory: str, head: Manifest, plan: Plan) -> int:
-    """Returns the bytes read."""
+def _restore_dense(engine: Engine, directory: str, head: Manifest, plan: Plan, options: EngineOptions) -> None:
     refs = [ref for ref in head.objects if ref.kind == "dense"]
-    request = {"objects": [objects.request(directory, ref) for ref in refs], "specs": objects.specs(head)}
+    request = {"restore": engine.restore, "objects": [objects.request(directory, ref) for ref in refs],
+               "specs": objects.specs(head), "limits": options.for_restores()}
     theirs = {spec.name: spec for spec in head.dense}
 
     def restore_on(host: Host) -> None:
@@ -257,5 +273,4 @@ def _restore_dense(engine: Engine, directory: str, head: Manifest, plan: Plan) -
                 value = tf.cast(whole[plan.dense[item.name]], item.variable.dtype.base_dtype)
             item.assign_part_of(value)
 
-    engine.on_all(restore_on, RESTORE_SECONDS)
-    return sum(ref.bytes for ref in refs) if plan.dense else 0
+    engine.on_all(restore_on, options.restore_timeout_seconds + _GRACE_SECONDS, at_once=True)

@@ -29,6 +29,13 @@ Status NewSource(const std::string& path,
                                    : remote::NewSource(path, source);
 }
 
+Status NewSource(const std::string& path, uint64_t size,
+                 std::unique_ptr<ByteSource>* source) {
+  std::string local;
+  return IsLocalPath(path, &local) ? local::NewSource(local, source)
+                                   : remote::NewSource(path, size, source);
+}
+
 Status DeleteObject(const std::string& path) {
   std::string local;
   return IsLocalPath(path, &local) ? local::DeleteObject(local)

@@ -29,6 +29,9 @@ namespace adaptcp {
 Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink);
 
 Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
+// Of an object whose size is known: a remote store isn't asked for it.
+Status NewSource(const std::string& path, uint64_t size,
+                 std::unique_ptr<ByteSource>* source);
 
 // NotFound if there is none (some remote stores answer OK to that).
 Status DeleteObject(const std::string& path);

@@ -177,6 +177,11 @@ Status NewSource(const std::string& path,
                  std::unique_ptr<ByteSource>* source) {
   uint64_t size = 0;
   ADAPTCP_RETURN_IF_ERROR(ObjectSize(path, &size));
+  return NewSource(path, size, source);
+}
+
+Status NewSource(const std::string& path, uint64_t size,
+                 std::unique_ptr<ByteSource>* source) {
   ADAPTCP_RETURN_IF_ERROR(Fault("open", path));
   std::unique_ptr<tensorflow::RandomAccessFile> file;
   ADAPTCP_RETURN_IF_ERROR(

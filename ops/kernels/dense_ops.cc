@@ -18,8 +18,8 @@ namespace {
 
 namespace tf = tensorflow;
 
-// request: {objects: [...], specs, names: [...]}: the tensors, whole, in that
-// order. A file's own word is not taken for how much memory to allocate: `specs`
+// request: {session, restore, objects: [...], specs, limits, names: [...]}: the
+// tensors, whole, in that order. A file's own word is not taken for how much memory to allocate: `specs`
 // has the shapes of the manifest, see OpenedSegment.
 class ReadDenseOp : public AsyncRequestOp {
  public:
@@ -38,10 +38,27 @@ class ReadDenseOp : public AsyncRequestOp {
           " tensors by " + std::to_string(index.size()) + " names");
     }
     std::vector<Output> outputs(index.size());
+    const Json limits = request.value("limits", Json::object());
+    auto read = std::make_shared<ReadRequest>();
+    read->specs = specs;
+    read->patience = PatienceOf(limits);
+    std::vector<ObjectReaders::Level> levels(1);
     for (const Json& object : request.value("objects", Json::array())) {
-      std::unique_ptr<OpenedSegment> segment;
-      ADAPTCP_RETURN_IF_ERROR(OpenedSegment::Open(object, specs, &segment));
-      for (const auto& block : segment->blocks()) {
+      levels[0].push_back(std::make_shared<SegmentObject>(object, read));
+    }
+    const ReadersOptions options = ReadersOptionsOf(limits, levels);
+    const auto readers =
+        std::make_shared<ObjectReaders>(std::move(levels), options);
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    ADAPTCP_RETURN_IF_ERROR(
+        session->StartReading(request.value("restore", uint64_t{0}), readers));
+    for (;;) {
+      ObjectReaders::Piece piece;
+      ADAPTCP_RETURN_IF_ERROR(readers->Next(0, &piece));
+      if (piece.object() == nullptr) break;
+      const auto& object = static_cast<const SegmentObject&>(*piece.object());
+      for (const auto& block : object.segment().blocks()) {
         if (block->type != RecordType::kDense) continue;
         const auto found = index.find(block->dense.slice.name);
         if (found == index.end()) continue;

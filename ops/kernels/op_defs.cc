@@ -246,24 +246,35 @@ REGISTER_OP("Adaptcp>RestoreBegin")
 
 REGISTER_OP("Adaptcp>RestoreSegments")
     .Input("request: string")
-    .Output("reply: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutput)
+    .SetShapeFn(UnknownShapes)
     .Doc("Applies segments, newest level first, to the shards they were "
          "written from. Asynchronous.");
 
-REGISTER_OP("Adaptcp>OpenSegment")
+REGISTER_OP("Adaptcp>OpenStream")
     .Input("request: string")
-    .Output("reply: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutput)
-    .Doc("Reads one segment, verifies every checksum and keeps it in memory "
-         "under the name in the request, to be routed. Asynchronous.");
+    .SetShapeFn(UnknownShapes)
+    .Doc("Starts to read the objects of a restore whose rows are to be routed, "
+         "ahead of NextPiece and within a bound of memory.");
 
-REGISTER_OP("Adaptcp>SegmentRows")
-    .Input("segment: string")
-    .Input("group: string")
-    .Input("block: int64")
+REGISTER_OP("Adaptcp>NextPiece")
+    .Input("request: string")
+    .Output("group: int32")
+    .Output("piece: int64")
+    .SetIsStateful()
+    .SetShapeFn([](shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Scalar());
+      c->set_output(1, c->Scalar());
+      return OkStatus();
+    })
+    .Doc("Waits for the next piece of a level of the stream: of which of its "
+         "groups, and the piece's number; group -1: there is no more. "
+         "Asynchronous.");
+
+REGISTER_OP("Adaptcp>PieceRows")
+    .Input("request: string")
+    .Input("piece: int64")
     .Output("keys: Tkeys")
     .Output("p: float")
     .Output("present: bool")
@@ -272,15 +283,16 @@ REGISTER_OP("Adaptcp>SegmentRows")
     .Attr("Tvalues: list(type) >= 1")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
-    .Doc("The block-th block of a group in an opened segment: keys [n], "
-         "indicators [n], presence [n, tables], values [n, dim] per table "
-         "(zeros where absent).");
+    .Doc("The rows of a piece, once: keys [n], indicators [n], presence [n, "
+         "tables], values [n, dim] per table (zeros where absent).");
 
-REGISTER_OP("Adaptcp>CloseSegment")
-    .Input("segment: string")
+REGISTER_OP("Adaptcp>VerifySegment")
+    .Input("request: string")
+    .Output("reply: string")
     .SetIsStateful()
-    .SetShapeFn(UnknownShapes)
-    .Doc("Forgets an opened segment.");
+    .SetShapeFn(ScalarOutput)
+    .Doc("Reads one segment and verifies every checksum and count in it. reply: "
+         "JSON {dense: {tensor: elements}}. Asynchronous.");
 
 REGISTER_OP("Adaptcp>SegmentTable")
     .Input("request: string")
@@ -315,6 +327,14 @@ REGISTER_OP("Adaptcp>RestoreEnd")
     .SetShapeFn(ScalarOutput)
     .Doc("Ends a restore. reply: JSON {sizes: {table: rows}, received: {group: "
          "rows handed over, superseded ones too}}.");
+
+REGISTER_OP("Adaptcp>RestoreProgress")
+    .Input("session: string")
+    .Output("reply: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc("JSON, of the restore that began last: {bytes, rows} read and applied "
+         "here, {peak_bytes, threads} of its readers.");
 
 REGISTER_OP("Adaptcp>ReadDense")
     .Input("request: string")

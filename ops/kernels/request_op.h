@@ -23,6 +23,17 @@ inline Status FindSession(const Json& request,
   return Registry::Get().FindSession(request.value("session", ""), session);
 }
 
+// The level that rows of a restore come from: {restore, head} of a request and
+// {sequence, differential} of one of its levels, which may be the request too.
+inline RestoreLevel LevelOf(const Json& request, const Json& level) {
+  RestoreLevel parsed;
+  parsed.head = request.value("head", Seq{0});
+  parsed.written = level.value("sequence", Seq{0});
+  parsed.from_differential = level.value("differential", false);
+  parsed.restore = request.value("restore", uint64_t{0});
+  return parsed;
+}
+
 // A synchronous op with a request. AsyncRequestOp is the other one.
 class RequestOp : public tensorflow::OpKernel {
  public:

@@ -3,10 +3,10 @@
 // graph routes rows to other shards.
 
 #include <algorithm>
-#include <future>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +23,8 @@ namespace tf = tensorflow;
 
 // A key of four bytes and an indicator.
 constexpr uint64_t kMinRowBytes = 8;
+// Threads that apply rows; no more than there are cores.
+constexpr int kMostAppliers = 16;
 
 // request: {session, restore, next_sequence, base_sequence, tables: {group:
 // [whether to empty table t]}}; without "tables", everything is emptied.
@@ -75,102 +77,138 @@ struct Destination {
   std::vector<int64_t> take;
 };
 
-// request: {session, restore, head, specs, groups: {group in the checkpoint:
-// {group, take}}, levels: [{sequence, differential, objects: [...]}]}; for specs
-// see OpenedSegment. Rows of groups that are not among "groups" are left out.
+// request: {session, restore, head, specs, limits, groups: {group in the
+// checkpoint: {group, take}}, levels: [{sequence, differential, objects: [...]}]};
+// for specs see OpenedSegment, for limits ReadersOptionsOf. Rows of groups that
+// are not among "groups" are left out.
 class RestoreSegmentsOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
 
  protected:
-  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+  Status Run(tf::OpKernelContext*, const Json& request) override {
     std::shared_ptr<Session> session;
     ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
-    std::map<std::string, Destination> destinations;
+    const Json limits = request.value("limits", Json::object());
+    auto read = std::make_shared<ReadRequest>();
+    read->specs = request.value("specs", Json());
+    read->patience = PatienceOf(limits);
+    read->by_rows = true;
+    Work work;
+    work.session = session.get();
     const Json groups = request.value("groups", Json::object());
     for (const auto& [name, item] : groups.items()) {
-      destinations[name] = {item.value("group", ""),
-                            item.value("take", std::vector<int64_t>())};
+      read->groups.push_back(name);
+      work.destinations.push_back({item.value("group", ""),
+                                   item.value("take", std::vector<int64_t>())});
     }
-    const Json specs = request.value("specs", Json());
-    std::vector<std::pair<RestoreLevel, Json>> objects;
-    std::map<std::string, uint64_t> expected;  // rows of the largest level
+    std::vector<ObjectReaders::Level> levels;
     for (const Json& level : request.value("levels", Json::array())) {
-      RestoreLevel parsed;
-      parsed.head = request.value("head", Seq{0});
-      parsed.written = level.value("sequence", Seq{0});
-      parsed.from_differential = level.value("differential", false);
-      parsed.restore = request.value("restore", uint64_t{0});
+      work.levels.push_back(LevelOf(request, level));
+      levels.emplace_back();
+      for (const Json& object : level.value("objects", Json::array())) {
+        levels.back().push_back(std::make_shared<SegmentObject>(object, read));
+      }
+    }
+    Expect(request, *session, groups);
+    const ReadersOptions options = ReadersOptionsOf(limits, levels);
+    work.readers = std::make_shared<ObjectReaders>(std::move(levels), options);
+    const uint64_t number = request.value("restore", uint64_t{0});
+    ADAPTCP_RETURN_IF_ERROR(session->StartReading(number, work.readers));
+    std::vector<std::thread> threads;
+    const int appliers = std::clamp<int>(std::thread::hardware_concurrency(), 1,
+                                         kMostAppliers);
+    for (int i = 1; i < appliers; ++i) threads.emplace_back([&] { Apply(work); });
+    Apply(work);
+    for (std::thread& thread : threads) thread.join();
+    return work.readers->status();
+  }
+
+  void Cancelled(const Json& request) override {
+    std::shared_ptr<Session> session;
+    if (!FindSession(request, &session).ok()) return;
+    session->StopReading(request.value("restore", uint64_t{0}),
+                         Status::Cancelled("the restore was cancelled"));
+  }
+
+ private:
+  struct Work {
+    Session* session = nullptr;
+    std::shared_ptr<ObjectReaders> readers;
+    std::vector<RestoreLevel> levels;
+    std::vector<Destination> destinations;  // by group of the ReadRequest
+  };
+
+  // Makes room for the rows of the largest level of each group.
+  static void Expect(const Json& request, const Session& session,
+                     const Json& groups) {
+    std::map<std::string, uint64_t> expected;
+    for (const Json& level : request.value("levels", Json::array())) {
       std::map<std::string, uint64_t> rows;
       for (const Json& object : level.value("objects", Json::array())) {
-        objects.emplace_back(parsed, object);
         // No more than fit in the file, whatever the manifest says.
         const uint64_t most = object.value("bytes", uint64_t{0}) / kMinRowBytes;
         for (const auto& [group, count] :
              object.value("rows", std::map<std::string, uint64_t>())) {
-          const auto to = destinations.find(group);
-          if (to == destinations.end()) continue;
-          rows[to->second.group] += std::min(count, most);
+          const auto to = groups.find(group);
+          if (to == groups.end()) continue;
+          rows[to->value("group", "")] += std::min(count, most);
         }
       }
       for (const auto& [group, count] : rows) {
         expected[group] = std::max(expected[group], count);
       }
     }
-    for (const auto& group : session->groups()) {
+    for (const auto& group : session.groups()) {
       if (expected.count(group->spec().name) == 0) continue;
       const auto shards = std::count_if(
-          session->groups().begin(), session->groups().end(),
+          session.groups().begin(), session.groups().end(),
           [&](const auto& other) {
             return other->spec().name == group->spec().name;
           });
       group->ExpectRows(expected[group->spec().name] / shards);
     }
-    uint64_t bytes = 0;
-    // The next object is read and verified while this one is applied.
-    using Opened = std::pair<Status, std::unique_ptr<OpenedSegment>>;
-    const auto open = [&specs](const Json& object) -> Opened {
-      std::unique_ptr<OpenedSegment> segment;
-      Status status = OpenedSegment::Open(object, specs, &segment);
-      return {std::move(status), std::move(segment)};
-    };
-    std::future<Opened> next;
-    for (size_t i = 0; i < objects.size(); ++i) {
-      Opened opened = next.valid() ? next.get() : open(objects[i].second);
-      ADAPTCP_RETURN_IF_ERROR(opened.first);
-      if (i + 1 < objects.size()) {
-        next = std::async(std::launch::async, open, objects[i + 1].second);
-      }
-      ADAPTCP_RETURN_IF_ERROR(
-          Apply(ctx, *session, *opened.second, destinations, objects[i].first));
-      bytes += objects[i].second.value("bytes", uint64_t{0});
-    }
-    return FromTensorFlow(SetReply(ctx, 0, Json{{"bytes", bytes}}.dump()));
   }
 
- private:
-  // The context of the op: its threads help TFRA to insert.
-  static Status Apply(tf::OpKernelContext* ctx, const Session& session,
-                      const OpenedSegment& segment,
-                      const std::map<std::string, Destination>& destinations,
-                      const RestoreLevel& level) {
-    for (const auto& block : segment.blocks()) {
-      if (block->type != RecordType::kRows) continue;
-      const GroupSpec& spec =
-          segment.header().groups[block->rows.group_index()];
-      const auto to = destinations.find(spec.name);
-      if (to == destinations.end()) continue;
-      Group* group = session.FindGroup(to->second.group, spec.shard);
-      if (group == nullptr || !Fits(spec, to->second.take, group->spec())) {
+  // One of several threads, each of which applies blocks on its own: TFRA is told
+  // of no other thread to help.
+  static void Apply(const Work& work) {
+    TableContext context;
+    for (size_t level = 0; level < work.levels.size(); ++level) {
+      for (;;) {
+        ObjectReaders::Piece piece;
+        if (!work.readers->Next(level, &piece).ok()) return;
+        if (piece.object() == nullptr) break;
+        const Status status =
+            ApplyPiece(context.get(), work, piece, work.levels[level]);
+        if (!status.ok()) {
+          work.readers->Stop(status);
+          return;
+        }
+      }
+    }
+  }
+
+  static Status ApplyPiece(tf::OpKernelContext* ctx, const Work& work,
+                           const ObjectReaders::Piece& piece,
+                           const RestoreLevel& level) {
+    const auto& object = static_cast<const SegmentObject&>(*piece.object());
+    const SegmentObject::Rows& from = object.rows(piece.index());
+    const Destination& to = work.destinations[from.group];
+    for (const RowBlockView* block : from.blocks) {
+      const GroupSpec& spec = object.spec(*block);
+      Group* group = work.session->FindGroup(to.group, spec.shard);
+      if (group == nullptr || !Fits(spec, to.take, group->spec())) {
         return Status::InvalidArgument(
             "a segment holds shard " + std::to_string(spec.shard) + " of " +
             std::to_string(spec.num_shards) + " of group " + spec.name +
             ", which this process does not have in that form");
       }
       RestoredRows rows;
-      ADAPTCP_RETURN_IF_ERROR(BlockToRows(spec, block->rows, &rows));
-      Arrange(to->second.take, &rows);
-      ADAPTCP_RETURN_IF_ERROR(session.RestoreRows(ctx, group, rows, level));
+      ADAPTCP_RETURN_IF_ERROR(BlocksToRows(spec, {block}, &rows));
+      Arrange(to.take, &rows);
+      ADAPTCP_RETURN_IF_ERROR(
+          work.session->RestoreRows(ctx, group, rows, level));
     }
     return Status::Ok();
   }
@@ -225,9 +263,20 @@ class RestoreEndOp : public SessionOp {
   }
 };
 
+class RestoreProgressOp : public SessionOp {
+ public:
+  using SessionOp::SessionOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, Session* session) override {
+    return FromTensorFlow(SetReply(ctx, 0, session->RestoreProgress().dump()));
+  }
+};
+
 ADAPTCP_OP("RestoreBegin", RestoreBeginOp);
 ADAPTCP_OP("RestoreSegments", RestoreSegmentsOp);
 ADAPTCP_OP("RestoreEnd", RestoreEndOp);
+ADAPTCP_OP("RestoreProgress", RestoreProgressOp);
 
 }  // namespace
 }  // namespace adaptcp

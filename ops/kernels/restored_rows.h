@@ -21,10 +21,11 @@ struct RestoredRows {
   std::vector<tensorflow::Tensor> values;   // per table [n, dim]
 };
 
-// Turns a parsed block into the tensors that RestoreRows and the SegmentRows
-// op use.
-Status BlockToRows(const GroupSpec& spec, const RowBlockView& block,
-                   RestoredRows* rows);
+// Turns parsed blocks of a group into the tensors that RestoreRows and the
+// PieceRows op use.
+Status BlocksToRows(const GroupSpec& spec,
+                    const std::vector<const RowBlockView*>& blocks,
+                    RestoredRows* rows);
 
 }  // namespace adaptcp
 

@@ -1,12 +1,11 @@
 // Ops that read segments into tensors: those that a graph routes to the shards
-// its rows belong to now (OpenSegment, SegmentRows, RestoreRows), and those that
-// are read without any model (SegmentTable).
+// its rows belong to now (OpenStream, NextPiece, PieceRows, RestoreRows), and those
+// that are read without any model (VerifySegment, SegmentTable).
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 
 #include "ops/kernels/async_op.h"
 #include "ops/kernels/request_op.h"
+#include "ops/kernels/row_stream.h"
 #include "ops/kernels/segment_source.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -23,103 +23,103 @@ namespace {
 
 namespace tf = tensorflow;
 
-// Segments that are being routed, by the name the coordinator gave them.
-class OpenSegments {
- public:
-  static OpenSegments& Get() {
-    static OpenSegments* const open = new OpenSegments();
-    return *open;
-  }
-  void Put(const std::string& name, std::shared_ptr<OpenedSegment> segment) {
-    std::lock_guard<std::mutex> lock(mu_);
-    segments_[name] = std::move(segment);
-  }
-  void Erase(const std::string& name) {
-    std::lock_guard<std::mutex> lock(mu_);
-    segments_.erase(name);
-  }
-  Status Find(const std::string& name,
-              std::shared_ptr<OpenedSegment>* segment) {
-    std::lock_guard<std::mutex> lock(mu_);
-    const auto it = segments_.find(name);
-    if (it == segments_.end()) {
-      return Status::NotFound("no segment " + name + " is open here");
-    }
-    *segment = it->second;
-    return Status::Ok();
-  }
+Status FindStream(const Json& request, std::shared_ptr<RowStream>* stream) {
+  std::shared_ptr<Session> session;
+  ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+  return session->FindStream(request.value("restore", uint64_t{0}), stream);
+}
 
- private:
-  std::mutex mu_;
-  std::map<std::string, std::shared_ptr<OpenedSegment>> segments_;
+// Pieces of this size are worth the turn of a graph's loop.
+constexpr size_t kPieceBytes = 4 << 20;
+
+// request: {session, restore, specs, limits, groups: [...], levels: [{objects}]}:
+// what this process reads for others, from now on, as a stream of rows of those
+// groups. For specs see OpenedSegment, for limits ReadersOptionsOf.
+class OpenStreamOp : public RequestOp {
+ public:
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext*, const Json& request) override {
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    const Json limits = request.value("limits", Json::object());
+    auto read = std::make_shared<ReadRequest>();
+    read->specs = request.value("specs", Json());
+    read->groups = request.value("groups", std::vector<std::string>());
+    read->patience = PatienceOf(limits);
+    read->by_rows = true;
+    read->piece_bytes = kPieceBytes;
+    std::vector<ObjectReaders::Level> levels;
+    for (const Json& level : request.value("levels", Json::array())) {
+      levels.emplace_back();
+      for (const Json& object : level.value("objects", Json::array())) {
+        levels.back().push_back(std::make_shared<SegmentObject>(object, read));
+      }
+    }
+    const ReadersOptions options = ReadersOptionsOf(limits, levels);
+    auto readers = std::make_shared<ObjectReaders>(std::move(levels), options);
+    return session->StartReading(request.value("restore", uint64_t{0}), readers,
+                                 std::make_shared<RowStream>(readers));
+  }
 };
 
-// request: {name, object, specs}. reply: {blocks: {group: n}, dense: {tensor:
-// elements}}.
-class OpenSegmentOp : public AsyncRequestOp {
+// request: {session, restore, level}.
+class NextPieceOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
 
  protected:
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
-    std::unique_ptr<OpenedSegment> segment;
-    ADAPTCP_RETURN_IF_ERROR(OpenedSegment::Open(request, &segment));
-    std::map<std::string, uint64_t> blocks, dense;
-    for (const GroupSpec& group : segment->header().groups) {
-      blocks[group.name] = segment->BlocksOf(group.name).size();
-    }
-    for (const auto& block : segment->blocks()) {
-      if (block->type != RecordType::kDense) continue;
-      dense[block->dense.slice.name] += block->dense.slice.elements();
-    }
-    const Json reply = {{"blocks", blocks}, {"dense", dense}};
-    OpenSegments::Get().Put(request.value("name", ""), std::move(segment));
-    return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
+    std::shared_ptr<RowStream> stream;
+    ADAPTCP_RETURN_IF_ERROR(FindStream(request, &stream));
+    tf::Tensor *group = nullptr, *piece = nullptr;
+    tf::Status status = ctx->allocate_output(0, {}, &group);
+    if (status.ok()) status = ctx->allocate_output(1, {}, &piece);
+    ADAPTCP_RETURN_IF_ERROR(FromTensorFlow(status));
+    return stream->Next(request.value("level", size_t{0}),
+                        group->scalar<int32_t>().data(),
+                        piece->scalar<int64_t>().data());
+  }
+
+  void Cancelled(const Json& request) override {
+    std::shared_ptr<Session> session;
+    if (!FindSession(request, &session).ok()) return;
+    session->StopReading(request.value("restore", uint64_t{0}),
+                         Status::Cancelled("the restore was cancelled"));
   }
 };
 
-class CloseSegmentOp : public tf::OpKernel {
+// request: as NextPiece's.
+class PieceRowsOp : public RequestOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    std::string name;
-    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
-    OpenSegments::Get().Erase(name);
-  }
-};
+  using RequestOp::RequestOp;
 
-class SegmentRowsOp : public tf::OpKernel {
- public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
-    std::string name, group;
-    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 0, &name));
-    ADAPTCP_OP_OK(ctx, ScalarText(ctx, 1, &group));
-    OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(ctx->input(2).shape()),
-                tf::errors::InvalidArgument("the block must be a scalar"));
-    const int64_t index = ctx->input(2).scalar<int64_t>()();
-    std::shared_ptr<OpenedSegment> segment;
-    ADAPTCP_OP_OK(ctx, OpenSegments::Get().Find(name, &segment));
-    const auto blocks = segment->BlocksOf(group);
-    OP_REQUIRES(ctx, index >= 0 && index < static_cast<int64_t>(blocks.size()),
-                tf::errors::OutOfRange("segment ", name, " has ", blocks.size(),
-                                       " blocks of ", group, ", not ", index));
-    const RowBlockView& block = *blocks[index];
-    const GroupSpec& spec = segment->header().groups[block.group_index()];
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    if (!tf::TensorShapeUtils::IsScalar(ctx->input(1).shape())) {
+      return Status::InvalidArgument("the piece must be a scalar");
+    }
+    std::shared_ptr<RowStream> stream;
+    ADAPTCP_RETURN_IF_ERROR(FindStream(request, &stream));
+    ObjectReaders::Piece piece;
+    ADAPTCP_RETURN_IF_ERROR(
+        stream->Take(ctx->input(1).scalar<int64_t>()(), &piece));
+    const auto& object = static_cast<const SegmentObject&>(*piece.object());
+    const auto& blocks = object.rows(piece.index()).blocks;
+    const GroupSpec& spec = object.spec(*blocks[0]);
     RestoredRows rows;
-    ADAPTCP_OP_OK(ctx, BlockToRows(spec, block, &rows));
-    const int64_t n = block.rows(), tables = spec.tables.size();
-    OP_REQUIRES(ctx, tables == ctx->num_outputs() - 3,
-                tf::errors::InvalidArgument("group ", group, " has ", tables,
-                                            " tables"));
-    bool fits = rows.keys.dtype() == ctx->expected_output_dtype(0);
-    for (int64_t t = 0; t < tables; ++t) {
-      fits = fits &&
-             rows.values[t].dtype() == ctx->expected_output_dtype(3 + t);
+    ADAPTCP_RETURN_IF_ERROR(BlocksToRows(spec, blocks, &rows));
+    const int64_t n = rows.keys.NumElements(), tables = spec.tables.size();
+    bool fits = tables == ctx->num_outputs() - 3 &&
+                rows.keys.dtype() == ctx->expected_output_dtype(0);
+    for (int64_t t = 0; fits && t < tables; ++t) {
+      fits = rows.values[t].dtype() == ctx->expected_output_dtype(3 + t);
     }
-    OP_REQUIRES(ctx, fits,
-                tf::errors::InvalidArgument("segment ", name, " holds ", group,
-                                            " in other types than asked for"));
+    if (!fits) {
+      return Status::InvalidArgument(object.name() + " holds " + spec.name +
+                                     " in other types than asked for");
+    }
     tf::Tensor p(tf::DT_FLOAT, {n}), present(tf::DT_BOOL, {n, tables});
     std::memcpy(p.data(), rows.p.data(), n * sizeof(float));
     auto matrix = present.matrix<bool>();
@@ -130,6 +130,7 @@ class SegmentRowsOp : public tf::OpKernel {
     ctx->set_output(1, p);
     ctx->set_output(2, present);
     for (int64_t t = 0; t < tables; ++t) ctx->set_output(3 + t, rows.values[t]);
+    return Status::Ok();
   }
 };
 
@@ -154,43 +155,62 @@ class RestoreRowsOp : public RequestOp {
     const auto p = ctx->input(2).flat<float>();
     bool fit = p.size() == n && ctx->num_inputs() == 4 + tables &&
                ctx->input(3).shape() == tf::TensorShape({n, tables});
+    rows.present.resize(fit ? n * tables : 0);
     for (int64_t t = 0; fit && t < tables; ++t) {
+      const auto matrix = ctx->input(3).matrix<bool>();
+      bool any = false;
+      for (int64_t i = 0; i < n; ++i) {
+        any = any || matrix(i, t);
+        rows.present[t * n + i] = matrix(i, t);
+      }
       const auto& table = group->tables()[t];
-      tf::TensorShape shape({n});
-      shape.AppendShape(table->value_shape());
+      const tf::TensorShape& received = ctx->input(4 + t).shape();
+      tf::TensorShape none({0}), all({n});
+      none.AppendShape(table->value_shape());
+      all.AppendShape(table->value_shape());
       fit = rows.keys.dtype() == table->key_dtype() &&
             ctx->input(4 + t).dtype() == table->value_dtype() &&
-            ctx->input(4 + t).shape() == shape;
+            (received == all || (!any && received == none));
+      rows.values.push_back(ctx->input(4 + t));
     }
     if (!fit) {
       return Status::InvalidArgument("rows of " + group->spec().name +
                                      " do not fit one another");
     }
     rows.p.assign(p.data(), p.data() + n);
-    const auto matrix = ctx->input(3).matrix<bool>();
-    rows.present.resize(n * tables);
-    for (int64_t t = 0; t < tables; ++t) {
-      for (int64_t i = 0; i < n; ++i) rows.present[t * n + i] = matrix(i, t);
-      rows.values.push_back(ctx->input(4 + t));
-    }
-    RestoreLevel level;
-    level.head = request.value("head", Seq{0});
-    level.written = request.value("sequence", Seq{0});
-    level.from_differential = request.value("differential", false);
-    level.restore = request.value("restore", uint64_t{0});
-    return session->RestoreRows(ctx, group, rows, level);
+    return session->RestoreRows(ctx, group, rows, LevelOf(request, request));
   }
 };
 
-// request: {object, specs, group, table}: the rows of one table in one segment.
+// request: {object, specs, limits}. reply: {dense: {tensor: elements}}.
+class VerifySegmentOp : public AsyncRequestOp {
+ public:
+  using AsyncRequestOp::AsyncRequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    std::shared_ptr<SegmentObject> object;
+    ADAPTCP_RETURN_IF_ERROR(ReadSegment(request, &object));
+    std::map<std::string, uint64_t> dense;
+    for (const auto& block : object->segment().blocks()) {
+      if (block->type != RecordType::kDense) continue;
+      dense[block->dense.slice.name] += block->dense.slice.elements();
+    }
+    return FromTensorFlow(SetReply(ctx, 0, Json{{"dense", dense}}.dump()));
+  }
+};
+
+// request: {object, specs, limits, group, table}: the rows of one table in one
+// segment.
 class SegmentTableOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
 
  protected:
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
-    std::unique_ptr<OpenedSegment> segment;
-    ADAPTCP_RETURN_IF_ERROR(OpenedSegment::Open(request, &segment));
+    std::shared_ptr<SegmentObject> object;
+    ADAPTCP_RETURN_IF_ERROR(ReadSegment(request, &object));
+    const OpenedSegment* const segment = &object->segment();
     const auto blocks = segment->BlocksOf(request.value("group", ""));
     const auto table = request.value("table", size_t{0});
     int64_t rows = 0, live = 0, dim = 0;
@@ -259,10 +279,11 @@ class SegmentTableOp : public AsyncRequestOp {
   }
 };
 
-ADAPTCP_OP("OpenSegment", OpenSegmentOp);
-ADAPTCP_OP("CloseSegment", CloseSegmentOp);
-ADAPTCP_OP("SegmentRows", SegmentRowsOp);
+ADAPTCP_OP("OpenStream", OpenStreamOp);
+ADAPTCP_OP("NextPiece", NextPieceOp);
+ADAPTCP_OP("PieceRows", PieceRowsOp);
 ADAPTCP_OP("RestoreRows", RestoreRowsOp);
+ADAPTCP_OP("VerifySegment", VerifySegmentOp);
 ADAPTCP_OP("SegmentTable", SegmentTableOp);
 
 }  // namespace

@@ -1,12 +1,28 @@
 #include "ops/kernels/segment_source.h"
 
+#include <algorithm>
 #include <map>
+#include <thread>
 #include <utility>
 
+#include "ops/io/local/retry.h"
 #include "ops/io/store.h"
 
 namespace adaptcp {
 namespace {
+
+// A request for so much is worth its latency, and done within the time that
+// stores allow for one, also when several share a slow line.
+constexpr uint64_t kRangeBytes = 4 << 20;
+// Larger objects than these are not held in ranges, whatever a manifest says.
+constexpr uint64_t kMostRanges = 1 << 18;
+// Of an answer that is shorter than the object is long.
+constexpr int kShortReads = 4;
+// A store allows each connection but a part of what it has.
+constexpr int kRemoteThreads = 16;
+constexpr uint64_t kLeastMemory = 256 << 20;
+constexpr uint64_t kMostMemory = 1 << 30;
+constexpr int64_t kPatienceMs = 600000;
 
 Json SpecOf(const GroupSpec& group) {
   Json tables = Json::array();
@@ -50,13 +66,12 @@ Status CheckDense(const std::string& path, const Json& specs,
 }  // namespace
 
 Status OpenedSegment::Open(const Json& object, const Json& specs,
+                           std::unique_ptr<ByteSource> source,
                            std::unique_ptr<OpenedSegment>* out) {
   const std::string path = object.value("path", "");
   SegmentExpectation expected;
   expected.bytes = object.value("bytes", uint64_t{0});
   expected.crc32c = object.value("crc32c", uint32_t{0});
-  std::unique_ptr<ByteSource> source;
-  ADAPTCP_RETURN_IF_ERROR(NewSource(path, &source));
   std::unique_ptr<SegmentReader> reader;
   ADAPTCP_RETURN_IF_ERROR(
       SegmentReader::Open(std::move(source), expected, &reader));
@@ -101,6 +116,148 @@ std::vector<const RowBlockView*> OpenedSegment::BlocksOf(
     }
   }
   return found;
+}
+
+// --- SegmentObject
+
+SegmentObject::SegmentObject(Json object,
+                             std::shared_ptr<const ReadRequest> request)
+    : object_(std::move(object)),
+      request_(std::move(request)),
+      path_(object_.value("path", "")),
+      bytes_(object_.value("bytes", uint64_t{0})) {
+  std::string local;
+  if (bytes_ > 0 && bytes_ / kRangeBytes < kMostRanges &&
+      !IsLocalPath(path_, &local)) {
+    ranges_ = std::make_unique<RangeBuffer>(path_, bytes_, kRangeBytes);
+  }
+}
+
+uint64_t SegmentObject::memory_bytes() const {
+  // While it is parsed a range is there twice.
+  return bytes_ + (ranges_ == nullptr ? 0 : std::min(bytes_, kRangeBytes));
+}
+
+uint64_t SegmentObject::part_bytes(size_t part) const {
+  return ranges_ == nullptr ? bytes_ : ranges_->range_size(part);
+}
+
+Status SegmentObject::Read(size_t part, const StopFlag& stop) {
+  if (ranges_ == nullptr) {
+    std::unique_ptr<ByteSource> source;
+    ADAPTCP_RETURN_IF_ERROR(NewSource(path_, &source));
+    return Parse(std::move(source));
+  }
+  RetryLimits limits;
+  limits.deadline = std::chrono::steady_clock::now() + request_->patience;
+  int short_reads = 0;
+  return Retry(limits, &stop, [&](int) {
+    const Status status = ReadRange(part);
+    if (status.code() == Status::Code::kDataLoss && ++short_reads < kShortReads) {
+      return Status::Unavailable(status.message());
+    }
+    return status;
+  });
+}
+
+Status SegmentObject::ReadRange(size_t part) const {
+  if (part == 0) {
+    uint64_t size = 0;
+    ADAPTCP_RETURN_IF_ERROR(ObjectSize(path_, &size));
+    if (size != bytes_) {
+      return Status::DataLoss(path_ + ": wrong file size. Received: " +
+                              std::to_string(size) + " bytes. Expected: " +
+                              std::to_string(bytes_));
+    }
+  }
+  // Each range by a file of its own: some file systems read one file by one
+  // thread at a time.
+  std::unique_ptr<ByteSource> source;
+  ADAPTCP_RETURN_IF_ERROR(NewSource(path_, bytes_, &source));
+  return ranges_->Fill(part, *source);
+}
+
+Status SegmentObject::Parse(std::unique_ptr<ByteSource> source) {
+  // On a thread of its own, which nothing that is thrown may leave.
+  return CatchingJson([&] {
+    return OpenedSegment::Open(object_, request_->specs, std::move(source),
+                               &segment_);
+  });
+}
+
+Status SegmentObject::Finish(size_t* pieces) {
+  if (ranges_ != nullptr) {
+    ADAPTCP_RETURN_IF_ERROR(Parse(std::move(ranges_)));
+  }
+  *pieces = 1;
+  if (!request_->by_rows) return Status::Ok();
+  const auto& groups = request_->groups;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    size_t bytes = 0;
+    for (const auto& block : segment_->blocks()) {
+      if (block->type != RecordType::kRows || spec(block->rows).name != groups[g]) {
+        continue;
+      }
+      const bool goes_on = !rows_.empty() && rows_.back().group == g &&
+                           bytes + block->buffer.size() <= request_->piece_bytes;
+      if (!goes_on) {
+        rows_.push_back({g, {}});
+        bytes = 0;
+      }
+      rows_.back().blocks.push_back(&block->rows);
+      bytes += block->buffer.size();
+    }
+  }
+  *pieces = rows_.size();
+  return Status::Ok();
+}
+
+// --- Limits
+
+ReadersOptions ReadersOptionsOf(const Json& limits,
+                                const std::vector<ObjectReaders::Level>& levels) {
+  uint64_t largest = 0;
+  bool remote = false;
+  for (const auto& level : levels) {
+    for (const auto& object : level) {
+      largest = std::max(largest, object->memory_bytes());
+      std::string local;
+      remote = remote || !IsLocalPath(object->name(), &local);
+    }
+  }
+  ReadersOptions options;
+  options.threads = limits.value("threads", 0);
+  options.max_threads =
+      remote ? kRemoteThreads
+             : std::clamp<int>(std::thread::hardware_concurrency(), 2, 8);
+  options.memory_bytes = limits.value("memory_bytes", uint64_t{0});
+  if (options.memory_bytes == 0) {
+    options.memory_bytes = std::clamp(std::min(largest, kMostMemory) * 4,
+                                      kLeastMemory, kMostMemory);
+  }
+  if (const auto timeout = limits.value("timeout_ms", int64_t{0}); timeout > 0) {
+    options.deadline =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout);
+  }
+  return options;
+}
+
+std::chrono::milliseconds PatienceOf(const Json& limits) {
+  const auto patience = limits.value("patience_ms", int64_t{0});
+  return std::chrono::milliseconds(patience > 0 ? patience : kPatienceMs);
+}
+
+Status ReadSegment(const Json& request, std::shared_ptr<SegmentObject>* out) {
+  auto read = std::make_shared<ReadRequest>();
+  read->specs = request.value("specs", Json());
+  const Json limits = request.value("limits", Json::object());
+  read->patience = PatienceOf(limits);
+  *out = std::make_shared<SegmentObject>(request.value("object", Json::object()),
+                                         std::move(read));
+  const std::vector<ObjectReaders::Level> levels{{*out}};
+  ObjectReaders readers(levels, ReadersOptionsOf(limits, levels));
+  ObjectReaders::Piece piece;
+  return readers.Next(0, &piece);
 }
 
 }  // namespace adaptcp

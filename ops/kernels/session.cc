@@ -181,18 +181,6 @@ std::shared_ptr<SavePipeline> Session::pipeline() const {
   return pipeline_;
 }
 
-Status Session::RestoreRows(tf::OpKernelContext* ctx, Group* group,
-                            const RestoredRows& rows,
-                            const RestoreLevel& level) const {
-  const GateScope inside(&Registry::Get().gate());
-  if (level.restore != restore_) {
-    return Status::FailedPrecondition(
-        "rows of restore " + std::to_string(level.restore) +
-        " came too late: restore " + std::to_string(restore_) + " has begun");
-  }
-  return group->RestoreRows(ctx, rows, level);
-}
-
 Status Session::ResolveGroups(Seq sequence, bool committed, Seq scanned_base) {
   Status first;
   for (const auto& group : groups_) {
@@ -292,6 +280,7 @@ Status Registry::Detach(const std::string& name) {
     sessions_.erase(it);
   }
   session->VoidScans();
+  session->StopReading(0, Status::Cancelled("session " + name + " has ended"));
   if (const auto pipeline = session->pipeline()) {
     pipeline->Abort(Status::Cancelled("session " + name + " has ended"));
   }

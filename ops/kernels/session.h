@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ops/format/dense_block.h"
+#include "ops/io/local/object_readers.h"
 #include "ops/io/local/transfer_limits.h"
 #include "ops/kernels/group.h"
 #include "ops/kernels/save_pipeline.h"
@@ -22,6 +23,8 @@
 #include "tensorflow/core/framework/tensor.h"
 
 namespace adaptcp {
+
+class RowStream;
 
 // Thread-safe. At most one checkpoint is pending.
 class Session : public std::enable_shared_from_this<Session> {
@@ -57,22 +60,26 @@ class Session : public std::enable_shared_from_this<Session> {
   // with `start`.
   Status Scan(tensorflow::OpKernelContext* ctx, const Json& request,
               Json* reply);
-  // Gate closed: rows of other restores are refused from now on. So is the begin
-  // of one before it, which comes late: it would empty what has been restored.
-  Status BeginRestore(uint64_t number) {
-    if (number < restore_) {
-      return Status::FailedPrecondition(
-          "restore " + std::to_string(number) + " began too late: restore " +
-          std::to_string(restore_) + " has begun");
-    }
-    VoidScans();
-    restore_ = number;
-    return Status::Ok();
-  }
+  // --- Restores (session_restore.cc).
+
+  // Gate closed: rows of other restores are refused from now on, and what those
+  // read is let go. So is the begin of one before it, which comes late: it would
+  // empty what has been restored.
+  Status BeginRestore(uint64_t number);
+  // Keeps what reads objects for a restore, until another begins or the session
+  // ends; a stream may be null. FailedPrecondition if another has begun.
+  Status StartReading(uint64_t number, std::shared_ptr<ObjectReaders> readers,
+                      std::shared_ptr<RowStream> stream = nullptr);
+  // Ends what reads for a restore, 0: whichever: nobody waits for it any more.
+  void StopReading(uint64_t number, const Status& why);
+  // FailedPrecondition if another restore has begun, or it reads no stream.
+  Status FindStream(uint64_t number, std::shared_ptr<RowStream>* stream) const;
   // Rows into a group, inside the gate. FailedPrecondition if another restore
   // has begun: an op that nobody waits for any more may come late.
   Status RestoreRows(tensorflow::OpKernelContext* ctx, Group* group,
                      const RestoredRows& rows, const RestoreLevel& level) const;
+  // {bytes, rows, peak_bytes, threads}: of the restore that began last.
+  Json RestoreProgress() const;
 
   // Makes running scans fail: nobody wants them any more, or what they have read
   // is void, as the tables are about to be emptied.
@@ -106,6 +113,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Hands all rows over, read beside training.
   Status ScanGroups(tensorflow::OpKernelContext* ctx, Seq start,
                     SavePipeline* pipeline, uint64_t* rows);
+  Status CheckRestore(uint64_t number, const char* what) const;
   Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
   // Under mu_.
   void SetHurry(bool wanted);
@@ -123,7 +131,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // Of all saves and scans, also of those that a store has hung.
   const std::shared_ptr<StagingRoom> room_ = std::make_shared<StagingRoom>();
   const std::shared_ptr<RateLimit> rate_ = std::make_shared<RateLimit>();
-  uint64_t restore_ = 0;  // written with the gate closed, read inside it
+  // Written with the gate closed and under mu_.
+  std::atomic<uint64_t> restore_{0};
+  std::vector<std::shared_ptr<ObjectReaders>> reading_;  // for restore_
+  std::shared_ptr<RowStream> stream_;
 };
 
 // Which group, and through it which tracker, a table belongs to. One for the

@@ -118,7 +118,7 @@ def test_a_store_that_fails_while_it_is_read(directory, capsys, monkeypatch):
     from tfadaptcp import _ops
 
     class Failing:
-        def adaptcp_open_segment(self, request):
+        def adaptcp_verify_segment(self, request):
             raise tf.errors.UnavailableError(None, None, "the store is down")
 
     monkeypatch.setattr(_ops, "lib", Failing)

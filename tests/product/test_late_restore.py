@@ -34,6 +34,6 @@ def test_ops_of_an_earlier_restore_are_refused(shards, tmp_path, monkeypatch):
         apply(*late[0])
     engine.restore -= 1
     with pytest.raises(tf.errors.FailedPreconditionError, match="began too late: restore 2 has begun"):
-        restore._begin(engine, {"next_sequence": 9, "base_sequence": 0})
+        restore._begin(engine, {"next_sequence": 9, "base_sequence": 0}, tfadaptcp.EngineOptions())
     engine.restore = 2
     oracle.check(copy, target, "after rows came late", shards=False)

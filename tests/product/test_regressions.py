@@ -299,7 +299,11 @@ BAD_REQUESTS = {
     "attach_group": [{"tables": "x"}, {"tables": [3]}, {"shard": "x"}, {"group": 3}],
     "resolve": [{"sequence": "x"}, {"committed": 3}],
     "save": [{"writer_threads": "x"}, {"buffer_dir": 3}, {"upload_threads": "x"}, {"dense": [3]}, {"dense": [{"name": 3}]}, {"directory": 3}, {"ps": "x"}],
-    "restore_segments": [{"levels": [3]}, {"levels": [{"objects": [{"path": 3}]}]}],
+    "restore_segments": [{"levels": [3]}, {"levels": [{"objects": [{"path": 3}]}]}, {"limits": 3},
+                         {"limits": {"threads": "x"}}, {"groups": {"a": 3}}, {"restore": 7}],
+    "open_stream": [{"levels": [3]}, {"levels": [{"objects": [{"path": 3}]}]}, {"groups": 3}, {"restore": 7}],
+    "next_piece": [{"level": "x"}, {"restore": 7}, {}],
+    "verify_segment": [{"object": {"path": "/nowhere", "rows": 3}}, {"object": 3}, {"specs": 3}],
     "restore_begin": [{"next_sequence": "x"}, {"session": 3}],
     "restore_rows": [{"shard": "x"}, {"head": []}],
     "read_dense": [{"names": [3]}, {"objects": 3, "names": ["x"]}],
@@ -336,7 +340,7 @@ def test_no_request_ends_the_process(tmp_path):
                                [tf.zeros([1, 1])] * 3, [tf.zeros([1, oracle.DIM], tf.float64)] * 3]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit one another"):
             lib.adaptcp_restore_rows(json.dumps({**good, **of}), *row[:min(i, 3)], other, *row[min(i, 3) + 1:])
-    for op in (lib.adaptcp_stats, lib.adaptcp_detach, lib.adaptcp_restore_end, lib.adaptcp_close_segment):
+    for op in (lib.adaptcp_stats, lib.adaptcp_detach, lib.adaptcp_restore_end, lib.adaptcp_restore_progress):
         with pytest.raises(tf.errors.InvalidArgumentError, match="scalar"):
             op(tf.constant(["a", "b"]))
     copy = oracle.take(model)

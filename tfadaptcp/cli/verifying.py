@@ -99,11 +99,9 @@ def _damage_of(directory: str, head: Manifest, verdicts: Dict[str, _Verdict]) ->
 def _open(directory: str, head: Manifest, ref: ObjectRef) -> _Verdict:
     """Opening is verifying: size, every record's and the file's checksum, rows, footer."""
     ops = _ops.lib()
-    request = {"name": ref.path, "object": objects.request(directory, ref), "specs": objects.specs(head)}
+    request = {"object": objects.request(directory, ref), "specs": objects.specs(head)}
     try:
-        reply = json.loads(ops.adaptcp_open_segment(json.dumps(request)).numpy())
-        ops.adaptcp_close_segment(ref.path)
-        return _Verdict(None, reply["dense"])
+        return _Verdict(None, json.loads(ops.adaptcp_verify_segment(json.dumps(request)).numpy())["dense"])
     except _DAMAGE as error:
         return _Verdict(error.message, {})
     except tf.errors.OpError as error:
