@@ -136,18 +136,17 @@ def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableErr
     return None
 
 
-def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> BaseException:
-    """What the user is told when an op of a restore failed for another reason than damage."""
+def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> Optional[BaseException]:
+    """What the user is told when an op of a restore failed for another reason than damage; None: the error itself."""
     what = f"could not read checkpoint {checkpoint} of {directory}"
-    told: Optional[BaseException] = of_host(error, what)
-    if told is None and isinstance(error, tf.errors.DeadlineExceededError):
-        told = DeadlineError(f"{what}: {error.message}")
-    elif told is None and isinstance(error, tf.errors.FailedPreconditionError):
-        told = RestoreFailedError(f"{what}: {error.message}")
-    if told is None:
-        return error
-    told.__cause__ = error
-    return told
+    of_store = of_host(error, what)
+    if of_store is not None:
+        return of_store
+    if isinstance(error, tf.errors.DeadlineExceededError):
+        return DeadlineError(f"{what}: {error.message}")
+    if isinstance(error, tf.errors.FailedPreconditionError):
+        return RestoreFailedError(f"{what}: {error.message}")
+    return None
 
 
 def of_save(checkpoint: str, error: BaseException) -> BaseException:

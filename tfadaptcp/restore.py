@@ -138,7 +138,10 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             damage = message
             continue
         except tf.errors.OpError as error:
-            raise errors.of_restore(head.name, directory, error) from error
+            told = errors.of_restore(head.name, directory, error)
+            if told is None:
+                raise
+            raise told from error
         rows = plan.rows(head)
         seconds = time.monotonic() - start
         readers = progress.of_hosts(engine, options.timeout_seconds)
