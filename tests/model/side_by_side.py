@@ -29,8 +29,10 @@ from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import AdaptCPError, CommitOutcomeUnknownError
 from tfadaptcp.attaching import ENGINE
 
-OPTIONS = (EngineOptions(), EngineOptions(block_bytes=256, segment_bytes=1024, writer_threads=2),
-           EngineOptions(capture="blocking"))
+# The options of a manager, and whether it has a buffer directory.
+OPTIONS = ((EngineOptions(), False), (EngineOptions(block_bytes=256, segment_bytes=1024, writer_threads=2), False),
+           (EngineOptions(capture="blocking"), False),
+           (EngineOptions(block_bytes=256, segment_bytes=1024, upload_threads=3, buffer_bytes=4096), True))
 FAULTS = ("errno=5@{}", "errno=28@{}+", "short@{}")
 # The write of a manifest fails, and so does looking whether it is there.
 UNKNOWN = "match=.json;errno=5@{}+"
@@ -341,8 +343,12 @@ class SideBySide:
             self._manager.close()
         before = getattr(self._model, ENGINE, None)
         self._policy, self._options = Dice(decay), options
+        engine_options, buffered = OPTIONS[options]
         self._manager = tfadaptcp.CheckpointManager(self._model, self._directory, self._policy, max_to_keep=keep,
-                                                    engine=OPTIONS[options])
+                                                    engine=engine_options,
+                                                    buffer_dir=self._directory + "-buffer" if buffered else None)
+        if buffered:
+            self.seen["staged in a buffer directory"] += 1
         engine = self._manager.engine
         job = self._job
         job.directory.keep, job.claimed, job.last_committed = keep, False, 0

@@ -61,7 +61,7 @@ EXPECTED = {
     "restored, newest, same shards", "restored, newest, other shards",
     "restored, older, same shards", "restored, older, other shards",
     "restored a differential, in place", "restored a differential, routed",
-    "rows captured by drain", "rows captured by update", "rows captured by lookup",
+    "staged in a buffer directory", "rows captured by drain", "rows captured by update", "rows captured by lookup",
 }
 
 
