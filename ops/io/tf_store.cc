@@ -77,6 +77,8 @@ class RemoteSink final : public BufferedSink {
   }
 
   Status MakeDurable() override {
+    // s3 makes no object when nothing was written.
+    if (written_ == 0) ADAPTCP_RETURN_IF_ERROR(Write({}));
     ADAPTCP_RETURN_IF_ERROR(Fault("fsync", name()));
     ADAPTCP_RETURN_IF_ERROR(Convert(file_->Sync(), "sync", name()));
     ADAPTCP_RETURN_IF_ERROR(Fault("close", name()));
@@ -116,7 +118,10 @@ class RemoteSource final : public ByteSource {
   Status ReadAt(uint64_t offset, size_t n, char* out) const override {
     ADAPTCP_RETURN_IF_ERROR(Fault("read", name_));
     absl::string_view result;
-    const tensorflow::Status status = file_->Read(offset, n, &result, out);
+    // s3 refuses ranges that begin at the end.
+    const tensorflow::Status status =
+        offset < size_ ? file_->Read(offset, n, &result, out)
+                       : tensorflow::Status();
     // OutOfRange: the file ended, `result` is what there was.
     if (!status.ok() && !absl::IsOutOfRange(status)) {
       return Convert(status, "read", name_);
@@ -207,8 +212,19 @@ Status DeleteObject(const std::string& path) {
 Status ObjectSize(const std::string& path, uint64_t* size) {
   ADAPTCP_RETURN_IF_ERROR(Fault("size", path));
   tensorflow::uint64 bytes = 0;
-  ADAPTCP_RETURN_IF_ERROR(Convert(
-      tensorflow::Env::Default()->GetFileSize(path, &bytes), "stat", path));
+  tensorflow::Status found =
+      tensorflow::Env::Default()->GetFileSize(path, &bytes);
+  if (absl::IsNotFound(found) && path.compare(0, 5, "s3://") == 0) {
+    // It says so, too, where it may not look, or when nobody answers: but not
+    // of the bucket.
+    const std::string bucket = path.substr(0, path.find('/', 5)) + "/";
+    tensorflow::FileStatistics unused;
+    ADAPTCP_RETURN_IF_ERROR(
+        Convert(tensorflow::Env::Default()->Stat(bucket, &unused),
+                "reach the bucket of", path));
+    found = tensorflow::Env::Default()->GetFileSize(path, &bytes);
+  }
+  ADAPTCP_RETURN_IF_ERROR(Convert(found, "stat", path));
   *size = bytes;
   return Status::Ok();
 }

@@ -11,10 +11,11 @@ import pytest
 from tests.servers import Served
 from tests.servers.gcs import BUCKET, Gcs
 from tests.servers.hdfs import HdfsServer, missing
+from tests.servers.s3 import S3
 from tests.support.child import Child
 
 # A store that needs a server: the session fixture `<name>_server` returns a `Served`, or skips with its reason.
-STORES = ("local", "ram", "gs", "hdfs")
+STORES = ("local", "ram", "gs", "s3", "hdfs")
 
 
 class Backend:
@@ -61,6 +62,18 @@ def ram_server() -> Served:
 @pytest.fixture(scope="session")
 def gs_server(gcs: Gcs) -> Served:
     return Served(f"gs://{BUCKET}", gcs.environment)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    server = S3(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(s3: S3) -> Served:
+    return Served(f"s3://{BUCKET}", s3.environment)
 
 
 @pytest.fixture(scope="session")

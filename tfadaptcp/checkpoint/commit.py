@@ -13,7 +13,7 @@ from tfadaptcp.checkpoint.layout import HeadName
 from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import (CheckpointCorruptError, CheckpointNotFoundError, CommitOutcomeUnknownError,
-                              DeadlineError, FencedError, SaveFailedError)
+                              DeadlineError, FencedError, SaveFailedError, StoreUnavailableError)
 
 _log = logging.getLogger("tfadaptcp")
 
@@ -50,6 +50,9 @@ def list_heads(store: Store, directory: str) -> Tuple[List[Manifest], List[Damag
         heads, damaged, removed = _list_once(store, directory)
         if heads or damaged or not removed:
             break
+    else:
+        raise StoreUnavailableError(f"{join(directory, layout.MANIFESTS)}: Received: {removed} names in the listing, none of "
+                                    "which can be read, time and again. Expected: manifests that who lists them may read")
     return sorted(heads, key=lambda manifest: manifest.head.order), damaged
 
 

@@ -26,6 +26,9 @@ _TRANSIENT = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors
 # Object stores: a directory is there when an object below it is; making one would cost a marker object.
 _WITHOUT_DIRECTORIES = frozenset(("gs", "s3", "s3e", "az", "oss"))
 
+# They find nothing, too, where they may not look, or when nobody answers; but they say so of a bucket.
+_BLIND = frozenset(("s3", "s3e"))
+
 # What sounds as if it were for good and isn't: gs when a name server does not answer, hdfs in safe mode.
 _TRANSIENT_TEXT = re.compile("libcurl code [56] |Read-only file system")
 
@@ -209,7 +212,7 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _require_bucket(path: str, error: tf.errors.NotFoundError) -> None:
-    """Raises BucketNotFoundError if it is for want of its bucket that something was not found."""
+    """Raises BucketNotFoundError if it is for want of its bucket that something was not found, or what the bucket raises."""
     scheme, _, rest = path.partition("://")
     if scheme not in _WITHOUT_DIRECTORIES:
         return
@@ -220,7 +223,15 @@ def _require_bucket(path: str, error: tf.errors.NotFoundError) -> None:
         raise BucketNotFoundError(errno.ENOENT, f"The bucket {bucket} does not exist. Received: {_text(error)}. Expected: a "
                                   "bucket that was created beforehand", path) from error
     except (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError):
-        pass  # it is there: who may use its objects may not always ask for the bucket itself
+        # It is there: who may use its objects may not always ask for the bucket itself.
+        if scheme in _BLIND:
+            raise
+    if scheme in _BLIND:
+        try:
+            tf.io.gfile.stat(path)
+        except tf.errors.NotFoundError:
+            return
+        raise tf.errors.UnavailableError(None, None, f"what was not found is there: {_text(error)}")
 
 
 def _text(error: Exception) -> str:
