@@ -116,7 +116,7 @@ def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableErr
         error: that an op on the host raised.
         what: what was to be done, as "could not read checkpoint ...".
     """
-    message = error.message or ""
+    message = text_of(error)
     found = _STORE.search(message)
     if found is None:
         return None
@@ -136,6 +136,13 @@ def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableErr
     return None
 
 
+def text_of(error: tf.errors.OpError) -> str:
+    """What an op on a host said, without what TensorFlow says of the graph around it."""
+    text = (error.message or "").replace("Graph execution error:\n\n", "")
+    text = re.sub(r"\{\{function_node [^}]*\}\} ?", "", text)
+    return re.sub(r"\s*\[\[\{\{node .*?\}\}\]\]|\s*\[Op:[^\]]*\](?: name: ?)?", "", text)
+
+
 def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> Optional[BaseException]:
     """What the user is told when an op of a restore failed for another reason than damage; None: the error itself."""
     what = f"could not read checkpoint {checkpoint} of {directory}"
@@ -143,9 +150,9 @@ def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> Opt
     if of_store is not None:
         return of_store
     if isinstance(error, tf.errors.DeadlineExceededError):
-        return DeadlineError(f"{what}: {error.message}")
+        return DeadlineError(f"{what}: {text_of(error)}")
     if isinstance(error, tf.errors.FailedPreconditionError):
-        return RestoreFailedError(f"{what}: {error.message}")
+        return RestoreFailedError(f"{what}: {text_of(error)}")
     return None
 
 

@@ -125,7 +125,7 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
         try:
             bytes_read = _apply(engine, directory, head, plan, options)
         except _DAMAGE as error:
-            message = f"checkpoint {head.name} of {directory} is damaged: {error.message}"
+            message = f"checkpoint {head.name} of {directory} is damaged: {errors.text_of(error)}"
             if removed < heads.REMOVALS and commit.is_removed(Store(), directory, head):
                 # By retention, under our eyes; and those before it too. There is a newer one.
                 removed += 1

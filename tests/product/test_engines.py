@@ -33,6 +33,8 @@ def test_tables_that_another_model_has_taken_over_are_taken_back(tmp_path):
     second.wait()
     with pytest.raises(tfadaptcp.SaveFailedError, match="took its tables over"):
         first.save()
+    with pytest.raises(tfadaptcp.RestoreFailedError, match="took its tables over"):
+        first.restore()
     first.close()
     rows.write(model, range(40, 60), seed=3)
     again = tfadaptcp.CheckpointManager(model, tmp_path / "a", "incremental")

@@ -68,25 +68,6 @@ def test_two_shards_in_one_process(policy, tmp_path):
     oracle.check(copies[head.name], fresh)
 
 
-def test_one_two_three_and_five_shards_into_each_other(tmp_path):
-    """(recommenders-addons#65, #290)"""
-    counts = (1, 2, 3, 5)
-    written = {}
-    for count in counts:
-        written[count] = make_checkpoints(build(count, tables=1), tmp_path / str(count))
-    for read in counts:
-        model = build(read, tables=1, seed=77)
-        rows.write(model, [1, 2, 5000])  # must go
-        for count in counts:
-            if read == count:
-                continue
-            name, copy = list(written[count].items())[-1]
-            report = model.load_adaptcp(tmp_path / str(count), name)
-            oracle.check(copy, model, f"{count} to {read}", shards=False)
-            oracle.check_placement(model)
-            assert report.rows == copy.rows()
-
-
 def test_each_object_is_read_once(tmp_path, monkeypatch):
     """(Paddle#11410)"""
     from tfadaptcp.engine import Engine
