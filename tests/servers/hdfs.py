@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -35,7 +36,7 @@ CLIENT = {
     "ipc.client.connect.retry.interval": 200,
     "ipc.client.connect.timeout": 2000,
     "ipc.client.connect.max.retries.on.timeouts": 1,
-    "ipc.client.rpc-timeout.ms": 10000,
+    "ipc.client.rpc-timeout.ms": 20000,
     "dfs.client.datanode-restart.timeout": 3,
 }
 
@@ -102,6 +103,10 @@ class HdfsServer:
             process.wait()
             process.stdin.close()
 
+    def hang(self, name: str) -> None:
+        """Lets a server stand still: its connections stay, and nothing is answered until `restore`."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
     def is_running(self, name: str) -> bool:
         return name in self._processes and self._processes[name].poll() is None
 
@@ -110,7 +115,9 @@ class HdfsServer:
         self._wait_for("the name node and the data node", self._is_ready)
 
     def restore(self) -> None:
-        """Starts what does not run, and waits until it is ready."""
+        """Starts what does not run, lets go on what hangs, and waits until both are ready."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGCONT)
         for name, start in (("namenode", self.start_name_node), ("datanode", self.start_data_node)):
             if not self.is_running(name):
                 start()

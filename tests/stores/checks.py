@@ -10,6 +10,7 @@ import concurrent.futures
 import pytest
 
 import tfadaptcp  # noqa: F401 (with its operations, as in a job)
+from tfadaptcp.checkpoint import faults
 from tfadaptcp.checkpoint.store import Store, join
 
 LARGE = bytes(range(256)) * (3 << 12)  # 3 MiB
@@ -56,6 +57,24 @@ def only_empty_directories_are_removed(directory: str) -> None:
     assert store.list(join(directory, "a")) == [] and store.list(folder) == []
 
 
+def what_comes_into_a_directory_while_it_is_removed_stays(directory: str) -> None:
+    store, folder = Store(), join(directory, "a")
+    store.put(join(folder, "o"), b"1")
+    store.delete(join(folder, "o"))
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "delete" and path == folder:
+            faults.set_fault_hook(None)
+            store.put(join(folder, "late"), b"2")
+
+    faults.set_fault_hook(hook)
+    try:
+        store.remove_dir(folder)
+    finally:
+        faults.set_fault_hook(None)
+    assert store.list(folder) == ["late"] and store.read(join(folder, "late")) == b"2"
+
+
 def put_never_overwrites(directory: str) -> None:
     store = Store()
     store.put(join(directory, "o"), b"first")
@@ -80,6 +99,8 @@ def directories_are_made_with_their_parents(directory: str) -> None:
     store.make_dirs(join(directory, "x", "y"))
     assert store.list(join(directory, "x")) == ["y"]
     assert store.list(join(directory, "x", "y")) == []
+    store.remove_dir(join(directory, "x", "y"))
+    assert store.list(join(directory, "x")) == []
 
 
 def names_of_our_layout(directory: str) -> None:
@@ -147,6 +168,6 @@ def the_probe_leaves_nothing(directory: str) -> None:
 
 
 CHECKS = [put_read_size_list_delete, an_object_can_be_put_again_after_its_deletion, only_empty_directories_are_removed,
-          put_never_overwrites, what_is_not_there, directories_are_made_with_their_parents, names_of_our_layout,
-          directories_named_by_users, a_neighbour_whose_name_goes_on_is_another, many_names,
-          writers_of_different_names_at_once, the_probe_leaves_nothing]
+          what_comes_into_a_directory_while_it_is_removed_stays, put_never_overwrites, what_is_not_there,
+          directories_are_made_with_their_parents, names_of_our_layout, directories_named_by_users,
+          a_neighbour_whose_name_goes_on_is_another, many_names, writers_of_different_names_at_once, the_probe_leaves_nothing]

@@ -14,8 +14,9 @@ from tests.support.store_tool import TOOL_PLUGINS
 # {(store, check): why not}; docs/stores.md tells users. Each is tried all the same, and must fail.
 CANNOT: dict[tuple[str, str], str] = {
     ("ram", "names_of_our_layout"): "a listing has parts of names that begin with the directory's name",
-    ("s3", "directories_are_made_with_their_parents"): "a directory is there when something is in it",
     ("ram", "a_neighbour_whose_name_goes_on_is_another"): "as above",
+    ("ram", "what_comes_into_a_directory_while_it_is_removed_stays"): "a directory is removed with what is in it",
+    ("s3", "directories_are_made_with_their_parents"): "a directory is there when something is in it",
 }
 OVERWRITES = "cannot refuse to overwrite"  # so no name is written twice, and Python's store looks first
 NO_DIRECTORIES = "cannot tell a missing directory from an empty one"

@@ -90,6 +90,30 @@ def test_a_server_killed_in_mid_save_and_started_again(hdfs, client, directory, 
     assert client("checkpoint")["committed"] and client("check") == 5
 
 
+def test_what_was_begun_when_its_data_node_died_is_written_again(hdfs, client, directory):
+    """Its name is taken from then on, by a file without its bytes."""
+    client("be_patient", 60.0)
+    hdfs.kill("datanode")
+    starter = threading.Timer(1.5, hdfs.restore)
+    starter.start()
+    client("put", directory + "/claims/o", "some bytes")
+    starter.join()
+    assert client("put", directory + "/claims/o", "some bytes") == "FileExistsError"
+
+
+@pytest.mark.parametrize("name", ["datanode", "namenode"])
+def test_a_server_that_hangs(hdfs, client, directory, name):
+    """It answers nothing, and closes no connection: the checkpoint is given up, and what arrives late does no harm."""
+    begin(client, directory)
+    client("give_up_after", 4.0)
+    hdfs.hang(name)
+    failed = client("checkpoint")
+    assert not failed["committed"] and failed["seconds"] < 60, failed
+    hdfs.restore()
+    client("give_up_after", 60.0)
+    assert client("checkpoint")["committed"] and client("check") == 5
+
+
 def test_safe_mode(hdfs, client, directory):
     begin(client, directory, RETRY_SECONDS)
     client("give_up_after", 4.0)

@@ -7,13 +7,12 @@ import os
 import signal
 import time
 
-from tfadaptcp.checkpoint import hdfs
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.errors import UnsupportedStoreError
 
 
 def errors_by_what_is_missing(directory: str, hadoop_home: str, libjvm: str) -> dict[str, str]:
-    """What a store is told, while one part after the other is added."""
+    """What a store is told, while one part after the other is added; and who gets a SIGTERM once Java has been started."""
     found = {}
 
     def attempt(missing: str) -> None:
@@ -23,6 +22,8 @@ def errors_by_what_is_missing(directory: str, hadoop_home: str, libjvm: str) -> 
         except UnsupportedStoreError as error:
             found[missing] = str(error)
 
+    called = []
+    signal.signal(signal.SIGTERM, lambda *_: called.append("Python"))
     for name in ("HADOOP_HDFS_HOME", "CLASSPATH"):
         os.environ.pop(name, None)
     attempt("libhdfs")
@@ -32,20 +33,8 @@ def errors_by_what_is_missing(directory: str, hadoop_home: str, libjvm: str) -> 
     attempt("CLASSPATH")
     os.environ["CLASSPATH"] = "/nowhere/hadoop.jar"
     attempt("jars")
-    return found
-
-
-def signals_stay_with_python(directory: str) -> bool:
-    """Whether a handler for SIGTERM that was set before Java was started is called after it."""
-    called = []
-    before = signal.signal(signal.SIGTERM, lambda *_: called.append(1))
-    hdfs._library = None  # as in a process that has not used HDFS yet; harmless if it has
-    Store().check_supported(directory)
-    Store().list(directory)
     os.kill(os.getpid(), signal.SIGTERM)
     for _ in range(100):
-        if called:
-            break
-        time.sleep(0.01)
-    signal.signal(signal.SIGTERM, before)
-    return bool(called)
+        if not called:
+            time.sleep(0.01)
+    return {**found, "SIGTERM": "".join(called)}

@@ -84,8 +84,10 @@ def be_patient(retry_seconds: float) -> None:
 
 
 def give_up_after(seconds: float) -> None:
-    """Sets for how long a checkpoint is tried."""
-    _life.manager._options = dataclasses.replace(_life.manager._options, timeout_seconds=seconds)
+    """Sets for how long a checkpoint is tried, and its manager waits for an answer of the store."""
+    manager = _life.manager
+    manager._options = dataclasses.replace(manager._options, timeout_seconds=seconds)
+    manager._store._deadline_seconds = seconds
 
 
 def checkpoint(count: int = 40) -> dict[str, Any]:
@@ -126,6 +128,16 @@ def check_commands() -> None:
     fresh = oracle.build("momentum", devices=["/CPU:0"] * 3, dim=2)
     fresh.load_adaptcp(directory)
     oracle.check(copies[listed[-1]], fresh, "in another number of shards", shards=False)
+
+
+def put(path: str, text: str) -> str:
+    """Puts an object, and reads it back; the name of the error, "" if there was none."""
+    try:
+        Store().put(path, text.encode())
+    except OSError as error:
+        return type(error).__name__
+    assert Store().read(path) == text.encode()
+    return ""
 
 
 def removal_of_directory(directory: str) -> str:

@@ -126,18 +126,19 @@ class RemoteFiles:
 
         def attempt():
             fault_point("delete", directory)
-            if not self._is_there(directory):
-                return
-            if _scheme(directory) not in hdfs.SCHEMES:
+            # Never what removes what is in it, too: something may have come since the listing.
+            if _scheme(directory) in _WITHOUT_DIRECTORIES:
+                tf.io.gfile.remove(directory + "/")  # the marker that TensorFlow makes
+            elif not self._is_there(directory):
+                pass
+            elif _scheme(directory) in hdfs.SCHEMES:
+                try:
+                    tf.io.gfile.remove(directory)  # as a file: refused if it isn't empty
+                except tf.errors.UnknownError:
+                    if not tf.io.gfile.listdir(directory):
+                        raise
+            else:
                 tf.io.gfile.rmtree(directory)
-                return
-            try:
-                # HDFS removes an empty directory as it does a file, and refuses one that isn't; the plug-in's own way
-                # removes all that is in it when it can't list it.
-                tf.io.gfile.remove(directory)
-            except tf.errors.UnknownError:
-                if not tf.io.gfile.listdir(directory):
-                    raise
 
         try:
             self._retried("remove", directory, attempt)
