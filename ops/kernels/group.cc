@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ops/kernels/row_reader.h"
+#include "ops/tracker/key_order.h"
 
 namespace adaptcp {
 
@@ -212,6 +213,9 @@ class GroupOf final : public Group {
     std::vector<K> keys;
     *done = !tracker_.NextPending(cut, kDrainRows, &keys);
     if (*done) return Status::Ok();
+    std::vector<uint32_t> order;
+    OrderByBucket(keys, tracker_.RoughRows(), &order);
+    Arrange(order, &keys);
     return CaptureInBackground(ctx, cut, std::move(keys), pipeline,
                                CaptureSource::kDrain);
   }
@@ -224,6 +228,10 @@ class GroupOf final : public Group {
     if (!tracker_.Scan(start, kDrainRows, cursor, &batch->keys, &batch->p)) {
       return Status::Ok();
     }
+    std::vector<uint32_t> order;
+    OrderByBucket(batch->keys, tracker_.RoughRows(), &order);
+    Arrange(order, &batch->keys);
+    Arrange(order, &batch->p);
     std::vector<uint8_t> absent;
     ADAPTCP_RETURN_IF_ERROR(ReadTables(ctx, batch.get(), &absent));
     // Rows deleted meanwhile: their tombstones are in a level above.

@@ -250,6 +250,9 @@ class GroupTracker {
   // --- Observation. Any thread; a snapshot that is not consistent across
   // stripes, as rows change meanwhile.
   TrackerStats Stats() const;
+  // How many keys there are, give or take a few percent of many, for the price of
+  // one stripe lock: of one stripe, times the stripes.
+  uint64_t RoughRows() const;
   // Counts rows by their p at a cut `as_of` that were taken now, and the unsaved
   // ones above `threshold`. A sample: whole stripes, until there are `enough`
   // rows; keys are hashed, so a stripe is as good as any other choice.

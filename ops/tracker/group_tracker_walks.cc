@@ -170,6 +170,12 @@ TrackerStats GroupTracker<K>::Stats() const {
 }
 
 template <typename K>
+uint64_t GroupTracker<K>::RoughRows() const {
+  Hold hold(stripes_[0].lock);
+  return uint64_t{stripes_[0].index.size()} * options_.stripes;
+}
+
+template <typename K>
 PHistogram GroupTracker<K>::HistogramOfP(Seq as_of, double threshold,
                                          uint64_t enough) const {
   PHistogram out;
@@ -217,6 +223,7 @@ PHistogram GroupTracker<K>::HistogramOfP(Seq as_of, double threshold,
       Seq, size_t, IndexCursor*, std::vector<K>*,        \
       std::vector<float>*) const;                       \
   template TrackerStats GroupTracker<K>::Stats() const; \
+  template uint64_t GroupTracker<K>::RoughRows() const; \
   template PHistogram GroupTracker<K>::HistogramOfP(    \
       Seq, double, uint64_t) const
 
