@@ -13,7 +13,7 @@ import pytest
 from tests.servers.hdfs import HdfsServer
 
 LIFE = "tests.support.remote_life"
-RETRY_SECONDS = 3.0  # for stores that will not come back within a test
+RETRY_SECONDS = 1.5  # for stores that will not come back within a test
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -47,7 +47,7 @@ def begin(client, directory: str, retry_seconds: float = 30.0) -> None:
 
 def test_an_unreachable_name_node_is_not_no_checkpoint(hdfs, client, directory):
     begin(client, directory, RETRY_SECONDS)
-    client("give_up_after", 6.0)
+    client("give_up_after", 3.0)
     with away(hdfs, "namenode"):
         before = time.monotonic()
         for function in ("outcome_of_restore", "outcome_of_manager"):
@@ -62,7 +62,7 @@ def test_an_unreachable_name_node_is_not_no_checkpoint(hdfs, client, directory):
 
 def test_a_data_node_that_is_away_fails_a_save_and_loses_nothing(hdfs, client, directory):
     begin(client, directory, RETRY_SECONDS)
-    client("give_up_after", 6.0)
+    client("give_up_after", 3.0)
     with away(hdfs, "datanode"):
         failed = client("checkpoint")
         assert not failed["committed"] and ".seg" in failed["message"], failed
@@ -90,13 +90,23 @@ def test_a_server_killed_in_mid_save_and_started_again(hdfs, client, directory, 
     assert client("checkpoint")["committed"] and client("check") == 5
 
 
+@pytest.mark.parametrize("name", ["datanode", "namenode"])
+def test_a_restore_waits_for_a_server_that_comes_back(hdfs, client, directory, name):
+    begin(client, directory)
+    hdfs.kill(name)
+    starter = threading.Timer(1.0, hdfs.restore)
+    starter.start()
+    assert client("check") == 3
+    starter.join()
+
+
 def test_what_was_begun_when_its_data_node_died_is_written_again(hdfs, client, directory):
     """Its name is taken from then on, by a file without its bytes."""
     client("be_patient", 60.0)
     hdfs.kill("datanode")
     starter = threading.Timer(1.5, hdfs.restore)
     starter.start()
-    client("put", directory + "/claims/o", "some bytes")
+    assert client("put", directory + "/claims/o", "some bytes") == ""
     starter.join()
     assert client("put", directory + "/claims/o", "some bytes") == "FileExistsError"
 
