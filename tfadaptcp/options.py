@@ -37,8 +37,9 @@ class EngineOptions:
             8, or 2 where the store is a local path.
         lookup_capture: rows that a training step looks up while a checkpoint is pending are captured next, so that
             the time between lookup and update hides it.
-        segment_bytes: a file is closed before it gets larger than this. None: automatic, 256 MiB on a local path, else an
-            eighth of `buffer_bytes`, at most 64 MiB, or 128 MiB with `buffer_dir`.
+        segment_bytes: a file is closed before it gets larger than this, unless it has one block only. None: automatic,
+            256 MiB on a local path that is written to directly, else so much that a checkpoint keeps all upload threads
+            busy: at least 2 MiB, at most an eighth of `buffer_bytes`, and 64 MiB, or 128 MiB with `buffer_dir`.
         block_bytes: rows are gathered to blocks of about this size.
         capture_memory_bytes: limit, per parameter server, for rows that are captured and not encoded yet. None:
             automatic, a 32nd of the machine's memory, at least 64 MiB and at most 1 GiB.

@@ -244,6 +244,12 @@ class GroupOf final : public Group {
 
   Seq current_sequence() const override { return tracker_.current_sequence(); }
   size_t row_bytes() const override { return row_bytes_; }
+  uint64_t CutBytes() const override {
+    return tracker_.Stats().pending_listed * row_bytes_;
+  }
+  uint64_t TotalBytes() const override {
+    return tracker_.Stats().keys * row_bytes_;
+  }
 
   Status Cut(const CutRequest& request) override {
     return tracker_.Cut(request);

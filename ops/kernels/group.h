@@ -95,6 +95,9 @@ class Group {
   virtual Seq current_sequence() const = 0;
   // About what a captured row takes in memory.
   virtual size_t row_bytes() const = 0;
+  // The same for all rows of the pending cut, or all there are: an upper bound.
+  virtual uint64_t CutBytes() const = 0;
+  virtual uint64_t TotalBytes() const = 0;
   // After the drain and the updates: Internal if a row was left out.
   virtual Status CheckCaptured(Seq cut) const = 0;
 

@@ -36,7 +36,8 @@ void ParseCaptureOptions(const Json& request, SaveOptions* options) {
       Or<int64_t>(request, "update_wait_ms", 10000));
 }
 
-Status ParseSaveOptions(const Json& request, SaveOptions* options) {
+Status ParseSaveOptions(const Json& request, uint64_t bytes,
+                        SaveOptions* options) {
   ParseCaptureOptions(request, options);
   const std::string directory = request.value("directory", "");
   const std::string buffer_dir = request.value("buffer_dir", "");
@@ -52,25 +53,27 @@ Status ParseSaveOptions(const Json& request, SaveOptions* options) {
         BufferDirectory::Open(buffer_dir, &options->buffer));
     uint64_t free = 0;
     ADAPTCP_RETURN_IF_ERROR(options->buffer->FreeBytes(&free));
-    room = free / 2;
+    // On a full disk a write that fails says more than a wait for room.
+    room = std::max(free / 2, 64 * kMiB);
   }
   options->buffer_bytes = Or<uint64_t>(request, "buffer_bytes", room);
-  // Several of them fit into the room, so that they can leave at once.
-  const uint64_t most = options->direct   ? 256 * kMiB
-                        : options->buffer ? 128 * kMiB
-                                          : 64 * kMiB;
-  options->segment_bytes = Or<uint64_t>(
-      request, "segment_bytes",
-      options->direct ? most
-                      : std::clamp(options->buffer_bytes / 8, kMiB, most));
+  // Stores limit what a connection gets; a disk has one head, or none.
+  options->upload_threads = std::max(
+      1, Or<int>(request, "upload_threads", options->direct ? 2 : 8));
+  uint64_t segment = 256 * kMiB;
+  if (!options->direct) {
+    // Several of them fit into the room, and all connections have something to
+    // do however little is written, unless it is too little to care.
+    const uint64_t most = std::clamp(options->buffer_bytes / 8, 2 * kMiB,
+                                     (options->buffer ? 128 : 64) * kMiB);
+    segment = std::clamp(bytes / options->upload_threads, 2 * kMiB, most);
+  }
+  options->segment_bytes = Or<uint64_t>(request, "segment_bytes", segment);
   options->block_bytes = Or<size_t>(request, "block_bytes", kMiB);
   const int cores =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   options->writer_threads =
       std::max(1, Or<int>(request, "writer_threads", std::max(1, cores / 2)));
-  // Stores limit what a connection gets; a disk has one head, or none.
-  options->upload_threads = std::max(
-      1, Or<int>(request, "upload_threads", options->direct ? 2 : 8));
   options->upload_bytes_per_second =
       request.value("upload_bytes_per_second", uint64_t{0});
   options->retry_for =

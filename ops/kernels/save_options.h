@@ -38,8 +38,10 @@ void ParseCaptureOptions(const Json& request, SaveOptions* options);
 // request: {directory, segment_bytes, block_bytes, writer_threads,
 // upload_threads, capture_memory_bytes, buffer_dir, buffer_bytes,
 // upload_bytes_per_second, retry_ms, update_wait_ms}. 0, or what is left out, is
-// chosen here. Opens the buffer directory.
-Status ParseSaveOptions(const Json& request, SaveOptions* options);
+// chosen here. Opens the buffer directory. `bytes`: what is about to be written,
+// at most.
+Status ParseSaveOptions(const Json& request, uint64_t bytes,
+                        SaveOptions* options);
 
 }  // namespace adaptcp
 

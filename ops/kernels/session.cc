@@ -211,7 +211,7 @@ Status Session::Resolve(Seq sequence, bool committed, Seq scanned_base) {
   const Status status = ResolveGroups(sequence, committed, scanned_base);
   // Until it has ended no other one can be saved.
   std::unique_lock<std::mutex> lock(mu_);
-  saved_.wait_for(lock, 2 * kWriterGrace, [&] { return !saving_; });
+  saved_.wait_for(lock, 3 * kWriterGrace, [&] { return !saving_; });
   return status;
 }
 

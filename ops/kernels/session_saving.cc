@@ -77,8 +77,11 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   const auto start = Clock::now();
   // All that may throw comes before there are threads.
   const Seq sequence = request.value("sequence", Seq{0});
+  uint64_t bytes = 0;
+  for (const auto& group : groups_) bytes += group->CutBytes();
+  for (const tf::Tensor& tensor : dense) bytes += tensor.TotalBytes();
   SaveOptions options;
-  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, &options));
+  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
   Json slices = request.value("dense", Json::array());
   std::shared_ptr<SavePipeline> pipeline;
   {
@@ -181,8 +184,10 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
                      Json* reply) {
   const auto began = Clock::now();
   const Seq start = request.value("start", Seq{0});
+  uint64_t bytes = 0;
+  for (const auto& group : groups_) bytes += group->TotalBytes();
   SaveOptions options;
-  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, &options));
+  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
   const auto pipeline = std::make_shared<SavePipeline>(
       options.capture_memory_bytes, options.update_wait);
   std::shared_ptr<SaveWriter> writer;

@@ -88,6 +88,8 @@ struct TrackerStats {
   // Candidates of the next cut so far; an upper bound where a list was dropped
   // (`scanned_stripes`): all entries of the stripe count.
   uint64_t unsaved_listed = 0;
+  // The same of the pending cut, those that are captured among them.
+  uint64_t pending_listed = 0;
   // Entries with the text of string keys, lists without it; batches remembered.
   uint64_t memory_bytes = 0;
   uint32_t scanned_stripes = 0;

@@ -276,11 +276,13 @@ TEST(GroupTrackerTest, SeededAndMarkedRowsAreUnsaved) {
   const Keys keys = Range(100);
   tracker.Seed(keys.data(), keys.size());
   ASSERT_TRUE(tracker.Cut({1, CutKind::kDelta, 0}).ok());
+  EXPECT_EQ(tracker.Stats().pending_listed, 100u);
   EXPECT_EQ(Pending(&tracker, 1), keys);
   EXPECT_EQ(Claim(&tracker, 1, keys).classes,
             std::vector<RowClass>(100, RowClass::kCold));  // p = 0
   ASSERT_TRUE(tracker.Resolve(1, true).ok());
   EXPECT_EQ(tracker.Stats().unsaved_listed, 0u);
+  EXPECT_EQ(tracker.Stats().pending_listed, 0u);
   tracker.MarkEverything();
   ASSERT_TRUE(tracker.Cut({2, CutKind::kDelta, 0}).ok());
   EXPECT_EQ(Pending(&tracker, 2), keys);

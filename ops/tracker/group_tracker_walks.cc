@@ -156,6 +156,10 @@ TrackerStats GroupTracker<K>::Stats() const {
     stats.keys += stripe.index.size();
     stats.unsaved_listed +=
         stripe.scan ? stripe.index.size() : stripe.unsaved.size();
+    if (stripe.pending != 0) {
+      stats.pending_listed += stripe.pending_scan ? stripe.index.size()
+                                                  : stripe.pending_list.size();
+    }
     stats.scanned_stripes += stripe.scan;
     stats.memory_bytes +=
         stripe.index.memory_bytes() +

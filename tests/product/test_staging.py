@@ -105,6 +105,22 @@ def test_encoders_come_where_rows_wait_for_them(tmp_path):
     oracle.check(copy, model)  # rows of one value are exact at any number of bits
 
 
+def test_segments_are_for_all_connections(place):
+    """Automatic sizes: many uploads at once of what is worth it, one of what isn't."""
+    directory, buffer_dir = place
+    model = oracle.build("adam", dim=64)
+    rows.write(model, range(30_000), value=1.0)
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir)
+    manager.save() and manager.wait()
+    assert manager.stats()["bytes"]["base"] > 20 << 20 and manager.stats()["upload_threads"] > 1
+    refs = commit.latest(Store(), directory).objects
+    assert 6 <= sum(ref.kind == "base" for ref in refs) <= 12, refs
+    rows.write(model, range(100), value=2.0)
+    manager.save() and manager.wait()
+    refs = commit.latest(Store(), directory).objects
+    assert sum(ref.kind == "increment" for ref in refs) == 1
+
+
 def test_an_attempt_that_fails_is_followed_by_one_of_another_name(tmp_path):
     """At each operation on data of a checkpoint. (kubeflow/examples#318, gcsfs#130: no name is written twice)"""
     model = oracle.build("adam")

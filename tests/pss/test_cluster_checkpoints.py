@@ -56,6 +56,8 @@ def test_custom_coordinator_loop(tmp_path):
     assert found["steps"] == [60, 150, 240, 330]
     assert len(found["wrong"]) == 4 and not any(found["wrong"].values())
     assert "jit_compile" in found["refused"]
+    # Each ps has buffered in a directory of its own, and nothing stays there.
+    assert found["left"] == [["lock"], ["lock"]] and found["buffered_seconds"] > 0
 
 
 def test_a_restarted_ps_blocks_saves(tmp_path):

@@ -178,14 +178,15 @@ def compiled_optimizer_is_refused(strategy) -> str:
 
 
 def custom_loop():
-    """A ClusterCoordinator loop with a manager: cuts between schedules, saves written while steps run."""
+    """A ClusterCoordinator loop with a manager: cuts between schedules, saves written while steps run, by way of a buffer."""
+    buffer_dir = f"{ORACLE}-buffer"
     with LocalCluster(2, 2) as cluster:
         strategy, coordinator = cluster.strategy(), cluster.coordinator()
         refused = compiled_optimizer_is_refused(strategy)
         tf.keras.backend.clear_session()
         with strategy.scope():
             model = two_tables(2, adam())
-        manager = tfadaptcp.CheckpointManager(model, CHECKPOINTS, ADAPTIVE, max_to_keep=100)
+        manager = tfadaptcp.CheckpointManager(model, CHECKPOINTS, ADAPTIVE, max_to_keep=100, buffer_dir=buffer_dir)
         data = iter(coordinator.create_per_worker_dataset(lambda: em.batches()))
 
         @tf.function
@@ -212,7 +213,9 @@ def custom_loop():
         for copy in sorted(ORACLE.glob("*.npz")):
             model.load_adaptcp(CHECKPOINTS, copy.stem)
             wrong[copy.stem] = differences(np.load(copy), full_copy(model))
-        return {"steps": steps, "wrong": wrong, "refused": refused}
+        left = {name: os.listdir(os.path.join(buffer_dir, name)) for name in os.listdir(buffer_dir)}
+        return {"steps": steps, "wrong": wrong, "refused": refused, "left": list(left.values()),
+                "buffered_seconds": manager.stats()["buffered_seconds"]}
 
 
 def train_and_restore():
