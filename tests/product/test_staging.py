@@ -112,7 +112,7 @@ def test_segments_are_for_all_connections(place):
     rows.write(model, range(80_000), value=1.0)
     manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir)
     manager.save() and manager.wait()
-    assert manager.stats()["bytes"]["base"] > 20 << 20 and manager.stats()["upload_threads"] > 1
+    assert manager.stats()["bytes"]["base"] > 20 << 20
     refs = commit.latest(Store(), directory).objects
     assert 6 <= sum(ref.kind == "base" for ref in refs) <= 12, refs
     rows.write(model, range(100), value=2.0)
