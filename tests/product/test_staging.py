@@ -109,8 +109,8 @@ def test_segments_are_for_all_connections(place):
     """Automatic sizes: many uploads at once of what is worth it, one of what isn't."""
     directory, buffer_dir = place
     model = oracle.build("adam", dim=64)
-    rows.write(model, range(80_000), value=1.0)
     manager = tfadaptcp.CheckpointManager(model, directory, "incremental", buffer_dir=buffer_dir)
+    rows.write(model, range(30_000), value=1.0)
     manager.save() and manager.wait()
     assert manager.stats()["bytes"]["base"] > 20 << 20
     refs = commit.latest(Store(), directory).objects
