@@ -63,6 +63,7 @@ class HdfsServer:
         self.address = f"127.0.0.1:{self._ports[0].port}"
         self._java_home = Path((CACHE / "java_home").read_text())
         self._processes: dict[str, subprocess.Popen] = {}
+        self._wakers: list[subprocess.Popen] = []
         self._commands = 0
         _write_configuration(folder / "server", self._server_settings())
         client_settings = {"fs.defaultFS": f"hdfs://{self.address}", **CLIENT, **(client or {})}
@@ -105,7 +106,10 @@ class HdfsServer:
 
     def hang(self, name: str) -> None:
         """Lets a server stand still: its connections stay, and nothing is answered until `restore`."""
-        self._processes[name].send_signal(signal.SIGSTOP)
+        process = self._processes[name]
+        # Should this process end meanwhile, somebody has to wake it, so that it can see that.
+        self._wakers.append(subprocess.Popen(["sh", "-c", f"read line; kill -CONT {process.pid}"], stdin=subprocess.PIPE))
+        process.send_signal(signal.SIGSTOP)
 
     def is_running(self, name: str) -> bool:
         return name in self._processes and self._processes[name].poll() is None
@@ -116,8 +120,7 @@ class HdfsServer:
 
     def restore(self) -> None:
         """Starts what does not run, lets go on what hangs, and waits until both are ready."""
-        for process in self._processes.values():
-            process.send_signal(signal.SIGCONT)
+        self._wake()
         for name, start in (("namenode", self.start_name_node), ("datanode", self.start_data_node)):
             if not self.is_running(name):
                 start()
@@ -139,10 +142,17 @@ class HdfsServer:
         return (self._folder / f"{name}.log").read_text(errors="replace")
 
     def close(self) -> None:
+        self._wake()
         for name in list(self._processes):
             self.kill(name)
         for port in self._ports:
             port.release()
+
+    def _wake(self) -> None:
+        for waker in self._wakers:
+            waker.stdin.close()
+            waker.wait()
+        self._wakers = []
 
     def _start(self, name: str, command: str) -> None:
         self.kill(name)
