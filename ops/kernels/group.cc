@@ -164,7 +164,8 @@ class GroupOf final : public Group {
     std::vector<K> copies;
     const K* k = KeyData(keys, &copies);
     std::vector<uint32_t> idx;
-    const Seq cut = tracker_.CollectUncaptured(k, keys.NumElements(), &idx);
+    const Seq cut = tracker_.CollectUncaptured(k, keys.NumElements(), &idx,
+                                               /*wait=*/false);
     if (idx.empty()) return;
     std::lock_guard<std::mutex> lock(hurried_mu_);
     if (hurried_cut_ != cut) hurried_.clear();

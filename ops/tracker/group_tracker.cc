@@ -71,13 +71,19 @@ void GroupTracker<K>::ForEachKey(const K* keys, const uint32_t* idx, size_t n,
 
 template <typename K>
 Seq GroupTracker<K>::CollectUncaptured(const K* keys, size_t n,
-                                       std::vector<uint32_t>* out) const {
+                                       std::vector<uint32_t>* out,
+                                       bool wait) const {
   out->clear();
   const Seq pending = pending_.load(std::memory_order_acquire);
   if (pending == 0) return 0;
   ForEachKey(keys, nullptr, n,
              [&](size_t j, const K& key, uint64_t hash, Stripe<K>* stripe) {
-               Hold hold(stripe->lock);
+               std::unique_lock<SpinLock> hold(stripe->lock, std::defer_lock);
+               if (wait) {
+                 hold.lock();
+               } else if (!hold.try_lock()) {
+                 return;
+               }
                if (stripe->pending != pending) return;
                const Entry* entry = stripe->index.Find(key, hash);
                if (entry != nullptr && stripe->NeededByCut(*entry)) {

@@ -173,7 +173,8 @@ class Job {
       }
       GateScope scope(&lookups_);  // not the gate of the cuts
       const Seq n =
-          tracker_->CollectUncaptured(keys.data(), keys.size(), &need);
+          tracker_->CollectUncaptured(keys.data(), keys.size(), &need,
+                                      /*wait=*/false);
       if (n != 0) Capture(n, keys, &need, &random);
       Pause(&random);
     }

@@ -8,7 +8,7 @@
 
 namespace adaptcp {
 
-// BasicLockable: use std::lock_guard. Yields after a short spin, because its
+// Lockable: use std::lock_guard. Yields after a short spin, because its
 // holder may have lost the processor or may be growing a table.
 class SpinLock {
  public:
@@ -25,6 +25,10 @@ class SpinLock {
         }
       }
     }
+  }
+  bool try_lock() {
+    return !locked_.load(std::memory_order_relaxed) &&
+           !locked_.exchange(true, std::memory_order_acquire);
   }
   void unlock() { locked_.store(false, std::memory_order_release); }
 
