@@ -36,6 +36,11 @@ Status NewSource(const std::string& path, uint64_t size,
                                    : remote::NewSource(path, size, source);
 }
 
+uint64_t ReadAheadBytes(const std::string& path) {
+  std::string local;
+  return IsLocalPath(path, &local) ? 0 : remote::ReadAheadBytes(path);
+}
+
 Status DeleteObject(const std::string& path) {
   std::string local;
   return IsLocalPath(path, &local) ? local::DeleteObject(local)

@@ -33,6 +33,10 @@ Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
 Status NewSource(const std::string& path, uint64_t size,
                  std::unique_ptr<ByteSource>* source);
 
+// A read of less costs as much as one of so many bytes: the file system reads
+// ahead, in every source anew.
+uint64_t ReadAheadBytes(const std::string& path);
+
 // NotFound if there is none (some remote stores answer OK to that).
 Status DeleteObject(const std::string& path);
 

@@ -1,6 +1,7 @@
 #include "ops/io/tf_store.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "ops/io/local/buffered_sink.h"
@@ -194,6 +195,18 @@ Status NewSource(const std::string& path, uint64_t size,
               "open", path));
   *source = std::make_unique<RemoteSource>(path, std::move(file), size);
   return Status::Ok();
+}
+
+uint64_t ReadAheadBytes(const std::string& path) {
+  if (path.compare(0, 5, "gs://") != 0) return 0;
+  // As TensorFlow's gs reads it when it is loaded; the newer name has precedence.
+  if (const char* text = std::getenv("GCS_READ_CACHE_BLOCK_SIZE_MB")) {
+    return std::min(std::strtoull(text, nullptr, 10), 1ull << 20) << 20;
+  }
+  if (const char* text = std::getenv("GCS_READAHEAD_BUFFER_SIZE_BYTES")) {
+    return std::min(std::strtoull(text, nullptr, 10), 1ull << 40);
+  }
+  return uint64_t{64} << 20;
 }
 
 Status DeleteObject(const std::string& path) {

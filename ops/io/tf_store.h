@@ -19,6 +19,7 @@ Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink);
 Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
 Status NewSource(const std::string& path, uint64_t size,
                  std::unique_ptr<ByteSource>* source);
+uint64_t ReadAheadBytes(const std::string& path);
 Status DeleteObject(const std::string& path);
 Status ObjectSize(const std::string& path, uint64_t* size);
 Status ListObjects(const std::string& directory,

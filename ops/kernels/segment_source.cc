@@ -22,7 +22,7 @@ constexpr int kShortReads = 4;
 constexpr int kRemoteThreads = 16;
 constexpr uint64_t kLeastMemory = 256 << 20;
 constexpr uint64_t kMostMemory = 1 << 30;
-constexpr int64_t kPatienceMs = 600000;
+constexpr int64_t kPatienceMs = 60000;
 
 Json SpecOf(const GroupSpec& group) {
   Json tables = Json::array();
@@ -127,15 +127,18 @@ SegmentObject::SegmentObject(Json object,
       path_(object_.value("path", "")),
       bytes_(object_.value("bytes", uint64_t{0})) {
   std::string local;
-  if (bytes_ > 0 && bytes_ / kRangeBytes < kMostRanges &&
+  // One range more than what is read ahead: what is not more than that is read
+  // ahead by each of them.
+  range_bytes_ = std::max(kRangeBytes, ReadAheadBytes(path_) + 1);
+  if (bytes_ > 0 && bytes_ / range_bytes_ < kMostRanges &&
       !IsLocalPath(path_, &local)) {
-    ranges_ = std::make_unique<RangeBuffer>(path_, bytes_, kRangeBytes);
+    ranges_ = std::make_unique<RangeBuffer>(path_, bytes_, range_bytes_);
   }
 }
 
 uint64_t SegmentObject::memory_bytes() const {
   // While it is parsed a range is there twice.
-  return bytes_ + (ranges_ == nullptr ? 0 : std::min(bytes_, kRangeBytes));
+  return bytes_ + (ranges_ == nullptr ? 0 : std::min(bytes_, range_bytes_));
 }
 
 uint64_t SegmentObject::part_bytes(size_t part) const {

@@ -50,7 +50,7 @@ struct ReadRequest {
   // False: one piece, the segment as a whole.
   bool by_rows = false;
   // How long a store may fail before a read of it does.
-  std::chrono::milliseconds patience{600000};
+  std::chrono::milliseconds patience{60000};
 };
 
 // An object that ObjectReaders reads: a local one in one go, a remote one in
@@ -87,6 +87,7 @@ class SegmentObject final : public ReadableObject {
   const std::shared_ptr<const ReadRequest> request_;
   const std::string path_;
   const uint64_t bytes_;
+  uint64_t range_bytes_ = 0;
   std::unique_ptr<RangeBuffer> ranges_;    // of a remote one, until it is parsed
   std::unique_ptr<OpenedSegment> segment_;
   std::vector<Rows> rows_;

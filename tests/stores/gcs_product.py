@@ -53,12 +53,13 @@ def save_restore_list_verify_read(directory: str) -> None:
     assert len(written) == len(set(written)), sorted(name for name in written if written.count(name) > 1)
     assert at_once(proxy().log(since), gcs.is_upload) >= 2
 
+    since = len(proxy().log())
     for name in names:
         fresh = build()
-        since = len(proxy().log())
         report = fresh.load_adaptcp(directory, name)
         oracle.check(copies[name], fresh, name)
         assert report.checkpoint == name
+    assert at_once(proxy().log(since), gcs.is_read) >= 2
     code, listed = command("ls", directory, "--json")
     assert code == 0 and [entry["name"] for entry in json.loads(listed)["checkpoints"]] == names
     code, verified = command("verify", directory)

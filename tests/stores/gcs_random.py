@@ -62,11 +62,10 @@ def random_faults(directory: str, saves: int, seed: int) -> dict[str, int]:
             assert life.manager.latest_checkpoint == acknowledged
             rules = begin()
         if draw.random() < 0.05:
-            end()
+            fresh = build()
             for info in life.manager.checkpoints:
-                life.check(info.name, build())
+                life.check(info.name, fresh)
                 happened["restored"] += 1
-            rules = begin()
         if number in (saves // 4, saves - 1):
             gc.collect()
             memory.append(_resident_bytes())

@@ -43,6 +43,14 @@ def test_faults(on_gs, function):
     on_gs("gcs_faults", function)
 
 
+def test_each_byte_is_read_once(gcs):
+    """With what TensorFlow reads ahead unless it is told otherwise: 64 MiB at a time."""
+    child = Child({name: value for name, value in gcs.environment.items() if name != "GCS_READ_CACHE_BLOCK_SIZE_MB"})
+    found = child.call("tests.stores.gcs_read_ahead", "each_byte_is_read_once", f"gs://{BUCKET}/read-ahead/dir")
+    child.close()
+    assert found == {"reads": 2, "bytes": found["bytes"]} and found["bytes"] > 10_000_000
+
+
 @pytest.mark.parametrize("saves, seed", [(40, 1), pytest.param(200, 2, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_random_faults(on_gs, saves, seed):
     happened = on_gs("gcs_random", "random_faults", saves, seed, timeout=850)
