@@ -141,8 +141,10 @@ def impatient(life: Life) -> Iterator[None]:
     patient = manager._options, manager._store
     manager._options = dataclasses.replace(life.options, timeout_seconds=2.5)
     manager._store = Store(deadline_seconds=2.5)
-    yield
-    manager._options, manager._store = patient
+    try:
+        yield
+    finally:
+        manager._options, manager._store = patient
 
 
 def check_clean(life: Life) -> None:

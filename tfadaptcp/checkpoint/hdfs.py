@@ -11,7 +11,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tfadaptcp.errors import UnsupportedStoreError
+from tfadaptcp.errors import MissingPluginError
 
 SCHEMES = frozenset(("hdfs", "viewfs", "har"))
 
@@ -32,7 +32,7 @@ def check(path: str) -> None:
     """Starts Java in this process, unless it runs already. Contacts no server; takes a second or two, once.
 
     Raises:
-        UnsupportedStoreError: says what could not be loaded, and what to set.
+        MissingPluginError: says what could not be loaded, and what to set.
     """
     global _library
     with _lock:
@@ -41,10 +41,10 @@ def check(path: str) -> None:
         leave_signals_alone()
         library = _load(path)
         if not os.environ.get("CLASSPATH"):
-            raise UnsupportedStoreError(f"{path} needs Hadoop's classes. Received: no CLASSPATH. {_NEEDED}.")
+            raise MissingPluginError(f"{path} needs Hadoop's classes. Received: no CLASSPATH. {_NEEDED}.")
         for name_node, what in ((None, "Java, or Hadoop's classes in it,"), (b"hdfs://127.0.0.1:1", "HDFS's classes")):
             if not _connect(library, name_node):
-                raise UnsupportedStoreError(
+                raise MissingPluginError(
                     f"{path}: {what} could not be started; what Java said of it is in this process's standard error. "
                     f"Received: CLASSPATH={_shortened(os.environ['CLASSPATH'])}. {_NEEDED}.")
         _library = library
@@ -85,7 +85,7 @@ def _load(path: str) -> ctypes.CDLL:
         except OSError as error:
             reasons.append(str(error))
     else:
-        raise UnsupportedStoreError(f"{path} needs Hadoop's client library: {'; '.join(reasons)}. Received: "
+        raise MissingPluginError(f"{path} needs Hadoop's client library: {'; '.join(reasons)}. Received: "
                                     f"HADOOP_HDFS_HOME={home!r}. {_NEEDED}.")
     library.hdfsNewBuilder.restype = ctypes.c_void_p
     library.hdfsBuilderSetNameNode.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
