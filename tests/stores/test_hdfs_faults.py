@@ -161,7 +161,7 @@ def test_what_belongs_to_another_user(hdfs, client, directory):
     assert client("steps", directory) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("saves", [8, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("saves", [6, pytest.param(60, marks=pytest.mark.slow)])
 def test_servers_killed_at_random(hdfs, client, directory, saves):
     """Saves go on while servers come and go: every head that is on offer afterwards is as it was cut."""
     begin(client, directory, 8.0)

@@ -225,7 +225,7 @@ def train_and_restore():
             model = two_tables(2, adam())
         checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 20, ADAPTIVE, max_to_keep=100, on_failure="stop",
                                                 save_at_end=False)
-        model.fit(em.batches(), steps_per_epoch=80, verbose=0, callbacks=[checkpoints, CopyEachCut(checkpoints)])
+        model.fit(em.batches(), steps_per_epoch=60, verbose=0, callbacks=[checkpoints, CopyEachCut(checkpoints)])
         wrong = {}
         for copy in sorted(ORACLE.glob("*.npz")):
             model.load_adaptcp(CHECKPOINTS, copy.stem)
