@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -90,12 +91,23 @@ struct ObjectReaders::State {
            threads < options.max_threads && idle_threads == 0 && Claimable();
   }
 
-  static void StartThread(const std::shared_ptr<State>& state) {
-    ++state->threads;
+  // Under mu. With no thread left in the system those that there are go on; if
+  // there is none, everything ends.
+  static void StartThread(const std::shared_ptr<State>& state,
+                          std::vector<std::shared_ptr<ReadableObject>>* garbage) {
     state->waited = Clock::duration::zero();
+    try {
+      // Detached: one that a store holds up must not hold up the restore.
+      std::thread([state] { state->Read(); }).detach();
+    } catch (const std::system_error&) {
+      if (state->threads == 0) {
+        state->Fail(Status::ResourceExhausted("no thread to read objects with"),
+                    garbage);
+      }
+      return;
+    }
+    ++state->threads;
     state->stats.threads = std::max(state->stats.threads, state->threads);
-    // Detached: one that a store holds up must not hold up the restore.
-    std::thread([state] { state->Read(); }).detach();
   }
 
   void Read() {
@@ -203,12 +215,13 @@ ObjectReaders::ObjectReaders(std::vector<Level> levels,
       state_->entries.push_back(std::move(entry));
     }
   }
+  std::vector<std::shared_ptr<ReadableObject>> garbage;
   std::lock_guard<std::mutex> lock(state_->mu);
   while (state_->level < state_->levels && state_->left[state_->level] == 0) {
     ++state_->level;
   }
   const int threads = state_->entries.empty() ? 0 : std::max(1, options.threads);
-  for (int i = 0; i < threads; ++i) State::StartThread(state_);
+  for (int i = 0; i < threads; ++i) State::StartThread(state_, &garbage);
 }
 
 ObjectReaders::~ObjectReaders() {
@@ -254,7 +267,7 @@ Status ObjectReaders::Next(size_t level, Piece* piece) {
     state->changed.wait_for(lock, std::min<Clock::duration>(
                                       kGrowAfter, state->options.deadline - now));
     state->waited += Clock::now() - now;
-    if (state->WantsThread()) State::StartThread(state_);
+    if (state->WantsThread()) State::StartThread(state_, &garbage);
   }
   --state->waiting;
   state->last_use = Clock::now();

@@ -1,5 +1,7 @@
 #include "ops/io/local/object_readers.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -334,6 +336,57 @@ TEST(ObjectReadersTest, APieceOutlivesItsReaders) {
   EXPECT_EQ(piece.object()->name(), "a");
   piece = ObjectReaders::Piece();
   ExpectNoneLeft(*world);
+}
+
+// While there is one, the system has no thread left: none has room for its stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&normal_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, size_t{1} << 47);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&normal_);
+    pthread_attr_destroy(&normal_);
+  }
+
+ private:
+  pthread_attr_t normal_;
+};
+
+TEST(ObjectReadersTest, WithoutAnyThreadTheyEnd) {
+  const auto world = std::make_shared<World>();
+  const NoThreads none;
+  ObjectReaders readers({{Make(world, "a")}}, ReadersOptions());
+  ObjectReaders::Piece piece;
+  EXPECT_EQ(readers.Next(0, &piece).code(), Status::Code::kResourceExhausted);
+  ExpectNoneLeft(*world);
+}
+
+TEST(ObjectReadersTest, WithoutAnotherThreadTheyGoOn) {
+  const auto world = std::make_shared<World>();
+  world->enough = 99;
+  ObjectReaders readers({{Make(world, "a"), Make(world, "b")}},
+                        ReadersOptions());
+  // It is after some waiting that another one would start.
+  std::thread opener([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    world->Open();
+  });
+  {
+    const NoThreads none;
+    for (int pieces = 0; pieces < 2; ++pieces) {
+      ObjectReaders::Piece piece;
+      ASSERT_TRUE(readers.Next(0, &piece).ok());
+      ASSERT_NE(piece.object(), nullptr);
+    }
+  }
+  opener.join();
+  EXPECT_EQ(readers.stats().threads, 1);
 }
 
 TEST(ObjectReadersTest, NothingToRead) {
