@@ -370,6 +370,17 @@ TEST(BufferDirectoryTest, WhatDeadProcessesHaveLeftGoes) {
   ASSERT_TRUE(own->FreeBytes(&free).ok());
   EXPECT_GT(free, 0u);
   EXPECT_NE(own->NewName(), own->NewName());
+  // What can't be removed, or isn't what its name says, is in nobody's way.
+  ASSERT_TRUE(local::MakeDirectories(root + "/adaptcp-buffer-1/within").ok());
+  std::unique_ptr<ByteSink> sink;
+  for (const char* name : {"/adaptcp-buffer-1/lock", "/adaptcp-buffer-2"}) {
+    ASSERT_TRUE(local::NewSink(root + name, &sink).ok());
+    ASSERT_TRUE(sink->SyncAndClose().ok());
+  }
+  const Status opened = BufferDirectory::Open(root, &again);
+  ASSERT_TRUE(opened.ok()) << opened.message();
+  EXPECT_EQ(again, own);
+  EXPECT_EQ(List(root).size(), 4u);
   ASSERT_EQ(::system(("rm -r " + root).c_str()), 0);
   ASSERT_TRUE(BufferDirectory::Open(root, &again).ok());
   EXPECT_NE(again, own) << "somebody emptied the root";
