@@ -10,6 +10,7 @@ from typing import Optional, Union
 
 import tensorflow as tf
 
+from tfadaptcp import errors
 from tfadaptcp.checkpoint import layout
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.engine import LOCAL, Engine, Host, here
@@ -60,9 +61,10 @@ def _check_buffer(engine: Engine, host: Host, buffer_dir: str) -> None:
     try:
         reply = engine.probe_buffer(host, buffer_dir)
     except tf.errors.OpError as error:
-        if _is_lost(error):
+        told = errors.of_host(error, f"{who} can't write to buffer_dir {buffer_dir}")
+        if told is None:  # of the host, not of its files
             raise
-        raise StoreUnavailableError(f"{who} can't write to buffer_dir {buffer_dir}: {error.message}") from error
+        raise told from error
     _log.info("%s buffers segments in %s, where %d bytes are free. Directories of dead processes removed there: %d.", who,
               reply["path"], reply["free_bytes"], reply["removed"])
 
@@ -78,8 +80,8 @@ def _check_host(host: Host, store: Store, directory: str) -> None:
             with tf.device(host.device):
                 tf.io.write_file(name, text)
         except tf.errors.OpError as error:
-            if _is_lost(error):
-                raise
+            if isinstance(error, tf.errors.UnavailableError):
+                raise  # of the host, not of its files
             kind = StorePermissionError if isinstance(error, tf.errors.PermissionDeniedError) else StoreUnavailableError
             raise kind(f"{who} can't write to {directory}: {error.message}") from error
         try:
@@ -95,11 +97,6 @@ def _check_host(host: Host, store: Store, directory: str) -> None:
                                         f"Expected: the {len(content)} written")
         store.delete(path, durable=False)
         return
-
-
-def _is_lost(error: tf.errors.OpError) -> bool:
-    """Whether it tells of the host, not of its files."""
-    return isinstance(error, tf.errors.UnavailableError)
 
 
 def warn_if_full(engine: Engine, store: Store, directory: str) -> None:

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "ops/kernels/captured_rows.h"
 #include "ops/kernels/row_reader.h"
 #include "ops/tracker/key_order.h"
 
@@ -42,48 +43,6 @@ size_t BytesPerRow(const GroupSpec& spec) {
   }
   return bytes;
 }
-
-// The row of a table as RowBlockBuilder wants it. Strings need a detour through
-// views, which `views` holds.
-const void* ValuePointer(const tf::Tensor& values,
-                         std::vector<std::string_view>* views) {
-  if (values.dtype() != tf::DT_STRING) return values.data();
-  const auto flat = values.flat<tf::tstring>();
-  views->reserve(flat.size());
-  for (int64_t i = 0; i < flat.size(); ++i) {
-    views->emplace_back(flat(i).data(), flat(i).size());
-  }
-  return views->data();
-}
-
-template <typename K>
-class Batch final : public CapturedBatch {
- public:
-  uint32_t group_index() const override { return index; }
-  size_t rows() const override { return cold.size() + hot.size(); }
-
-  Status AppendTo(RowBlockBuilder* cold_rows,
-                  RowBlockBuilder* hot_rows) const override {
-    RowBatch batch;
-    batch.keys = keys.data();
-    batch.p = p.data();
-    std::vector<std::vector<std::string_view>> views(values.size());
-    for (size_t t = 0; t < values.size(); ++t) {
-      batch.present.push_back(present[t].data());
-      batch.values.push_back(ValuePointer(values[t], &views[t]));
-    }
-    ADAPTCP_RETURN_IF_ERROR(
-        cold_rows->Append(batch, cold.data(), cold.size()));
-    return hot_rows->Append(batch, hot.data(), hot.size());
-  }
-
-  uint32_t index = 0;
-  std::vector<K> keys;
-  std::vector<float> p;
-  std::vector<std::vector<uint8_t>> present;  // by table
-  std::vector<tf::Tensor> values;             // by table, [n, dim]
-  std::vector<uint32_t> cold, hot;            // rows that were claimed
-};
 
 template <typename K>
 class GroupOf final : public Group {
@@ -224,7 +183,7 @@ class GroupOf final : public Group {
   Status ScanNext(tf::OpKernelContext* ctx, Seq start, IndexCursor* cursor,
                   std::unique_ptr<CapturedBatch>* out) override {
     out->reset();
-    auto batch = std::make_unique<Batch<K>>();
+    auto batch = std::make_unique<CapturedRows<K>>();
     batch->index = index_;
     if (!tracker_.Scan(start, kDrainRows, cursor, &batch->keys, &batch->p)) {
       return Status::Ok();
@@ -382,7 +341,7 @@ class GroupOf final : public Group {
   }
 
   // Reads the rows of batch->keys from all tables. absent[i]: no table has it.
-  Status ReadTables(tf::OpKernelContext* ctx, Batch<K>* batch,
+  Status ReadTables(tf::OpKernelContext* ctx, CapturedRows<K>* batch,
                     std::vector<uint8_t>* absent) {
     const size_t n = batch->keys.size();
     tf::Tensor keys(tables_[0]->key_dtype(), {static_cast<int64_t>(n)});
@@ -418,7 +377,7 @@ class GroupOf final : public Group {
     const size_t n = keys.size();
     const size_t reserved = n * row_bytes_;
     ADAPTCP_RETURN_IF_ERROR(pipeline->Reserve(reserved, source));
-    auto batch = std::make_unique<Batch<K>>();
+    auto batch = std::make_unique<CapturedRows<K>>();
     batch->index = index_;
     batch->reserved = reserved;
     batch->keys = std::move(keys);
