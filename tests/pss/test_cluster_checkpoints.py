@@ -17,9 +17,11 @@ def run(job: str, checkpoints, oracle: Path, timeout: float = 280):
 
 
 def test_every_cut_restores_on_any_number_of_ps(tmp_path):
-    """Directories written by 1, 2 and 3 parameter servers under three policies, a copy of each cut, all into each other."""
-    infos = {n: run(f"train_on_{n}_ps", tmp_path / f"ps{n}", tmp_path / "oracle" / f"ps{n}") for n in (1, 2, 3)}
-    for heads in infos.values():
+    """Directories written by 1, 2, 3 and 5 parameter servers under three policies, a copy of each cut, all into each other;
+    into 5 the newest of each."""
+    infos = {n: run(f"train_on_{n}_ps", tmp_path / f"ps{n}", tmp_path / "oracle" / f"ps{n}") for n in (1, 2, 3, 5)}
+    assert [head["step"] for head in infos[5]] == [40, 80, 120]
+    for heads in (infos[1], infos[2], infos[3]):
         assert [head["step"] for head in heads] == [40, 80, 120, 160, 200, 240]
         assert [(head["epoch"], head["batch"]) for head in heads] == [
             (0, 40), (0, 80), (1, 0), (1, 40), (1, 80), (2, 0)]
@@ -28,10 +30,10 @@ def test_every_cut_restores_on_any_number_of_ps(tmp_path):
     assert kinds == {"base", "increment", "differential"}
     assert all("differential" not in head["rows"] for head in infos[1])
     assert all("increment" not in head["rows"] for head in infos[3])
-    directories = ":".join(str(tmp_path / f"ps{n}") for n in (1, 2, 3))
-    for num_ps in (1, 2, 3):
+    directories = ":".join(str(tmp_path / f"ps{n}") for n in infos)
+    for num_ps in infos:
         wrong = run(f"restore_on_{num_ps}_ps", directories, tmp_path / "oracle")
-        assert len(wrong) == sum(len(heads) for heads in infos.values())
+        assert len(wrong) == (4 if num_ps == 5 else sum(len(heads) for heads in infos.values()))
         assert {name: found for name, found in wrong.items() if found} == {}, f"on {num_ps} ps"
 
 
@@ -80,3 +82,6 @@ def test_a_ps_is_killed_and_all_is_restored_on_three(tmp_path):
     assert len(os.listdir(tmp_path / "oracle" / "checkpoints")) >= 3
     wrong = run("restore_on_3_ps", tmp_path / "checkpoints", tmp_path / "oracle")
     assert wrong and not any(wrong.values())
+    # And once more, while it restores.
+    assert run("ps_killed_while_it_restores", tmp_path / "checkpoints", tmp_path) == {
+        "error": "UnavailableError", "sizes": [0, 0]}

@@ -206,22 +206,20 @@ TEST(ObjectReadersTest, OneThatIsLargerThanTheBoundPassesAlone) {
 
 TEST(ObjectReadersTest, ThreadsGrowWhileSomebodyWaitsAndNoFurther) {
   const auto world = std::make_shared<World>();
-  world->enough = 4;  // fewer reads at a time would wait for ever
+  world->enough = 99;
   ReadersOptions options;
   options.max_threads = 4;
-  ObjectReaders::Level level;
-  for (int i = 0; i < 4; ++i) level.push_back(Make(world, "o", 10, 4));
-  ObjectReaders readers({level}, options);
-  level.clear();
-  {
+  ObjectReaders readers({{Make(world, "o", 10, 16)}}, options);
+  std::thread waits([&] {
     ObjectReaders::Piece piece;
-    ASSERT_TRUE(readers.Next(0, &piece).ok());
-  }
+    EXPECT_TRUE(readers.Next(0, &piece).ok());
+    EXPECT_NE(piece.object(), nullptr);
+  });
+  while (world->reading.load() < 4) std::this_thread::yield();
+  std::this_thread::sleep_for(milliseconds(60));  // for more, if there were any
+  EXPECT_EQ(world->reading.load(), 4);
   world->Open();
-  for (int i = 0; i < 3; ++i) {
-    ObjectReaders::Piece piece;
-    ASSERT_TRUE(readers.Next(0, &piece).ok());
-  }
+  waits.join();
   EXPECT_EQ(world->most_reading.load(), 4);
   EXPECT_EQ(readers.stats().threads, 4);
 }
