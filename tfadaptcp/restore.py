@@ -81,7 +81,7 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     current = getattr(self, attaching.ENGINE, None)
     if current is not None:
         current.wait_for_writer(options.patience_seconds)  # see `restore`
-    directory, candidates = _find(directory, checkpoint)
+    directory, candidates = _find(directory, checkpoint, options)
     # That of the run that goes on, so that its manager finds these trackers fit.
     estimation = Estimation.of(candidates[0].policy) if current is None else current.estimation
     its_optimizer = None
@@ -97,13 +97,14 @@ def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: b
     """Restores into a model that is attached; see `load_adaptcp`."""
     # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
     engine.wait_for_writer(options.patience_seconds)
-    directory, candidates = _find(directory, checkpoint)
+    directory, candidates = _find(directory, checkpoint, options)
     return _restore(engine, directory, candidates, checkpoint, strict, selection, options)
 
 
-def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str]) -> Tuple[str, List[Manifest]]:
+def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str],
+          options: EngineOptions) -> Tuple[str, List[Manifest]]:
     directory = normalize(directory)
-    store = Store()
+    store = Store(deadline_seconds=options.timeout_seconds)
     store.check_supported(directory)
     return directory, heads.candidates(store, directory, checkpoint)
 
@@ -126,11 +127,11 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             bytes_read = _apply(engine, directory, head, plan, options)
         except _DAMAGE as error:
             message = f"checkpoint {head.name} of {directory} is damaged: {errors.text_of(error)}"
-            if removed < heads.REMOVALS and commit.is_removed(Store(), directory, head):
+            if removed < heads.REMOVALS and commit.is_removed(Store(deadline_seconds=options.timeout_seconds), directory, head):
                 # By retention, under our eyes; and those before it too. There is a newer one.
                 removed += 1
                 _log.warning("Checkpoint %s of %s was removed while it was read. Looking again.", head.name, directory)
-                candidates = heads.candidates(Store(), directory, checkpoint)
+                candidates = heads.candidates(Store(deadline_seconds=options.timeout_seconds), directory, checkpoint)
                 continue
             if checkpoint is not None or not candidates:
                 raise CheckpointCorruptError(message) from error
@@ -186,7 +187,7 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
             _check_rows(plan.rows(head), sizes)
             _restore_dense(engine, directory, head, plan, options)
     except BaseException:
-        # Half restored is worse than empty: nobody may take it for the checkpoint. And what still reads or applies ends.
+        # Half restored is worse than empty: nobody may take it for the checkpoint. What still reads or applies ends.
         _begin(engine, begin, options)
         raise
     finally:
@@ -224,7 +225,8 @@ def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any
 
     def request(host: Host) -> Dict[str, Any]:
         return {"restore": engine.restore, "head": head.sequence, "specs": objects.specs(head), "groups": groups,
-                "limits": options.for_restores(), "levels": [{"sequence": level["sequence"], "differential": level["differential"],
+                "limits": options.for_restores(),
+                "levels": [{"sequence": level["sequence"], "differential": level["differential"],
                             "objects": [item for item in level["objects"] if item["ps"] == host.index]}
                            for level in levels]}
     engine.on_all(lambda host: engine.call(host, _ops.lib().adaptcp_restore_segments, request(host)),

@@ -78,9 +78,9 @@ struct Destination {
 };
 
 // request: {session, restore, head, specs, limits, groups: {group in the
-// checkpoint: {group, take}}, levels: [{sequence, differential, objects: [...]}]};
-// for specs see OpenedSegment, for limits ReadersOptionsOf. Rows of groups that
-// are not among "groups" are left out.
+// checkpoint: {group, take}}, levels: [{sequence, differential, objects:
+// [...]}]}; for specs see OpenedSegment, for limits ReadersOptionsOf. Rows of
+// groups that are not among "groups" are left out.
 class RestoreSegmentsOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
@@ -118,7 +118,9 @@ class RestoreSegmentsOp : public AsyncRequestOp {
     std::vector<std::thread> threads;
     const int appliers = std::clamp<int>(std::thread::hardware_concurrency(), 1,
                                          kMostAppliers);
-    for (int i = 1; i < appliers; ++i) threads.emplace_back([&] { Apply(work); });
+    for (int i = 1; i < appliers; ++i) {
+      threads.emplace_back([&] { Apply(work); });
+    }
     Apply(work);
     for (std::thread& thread : threads) thread.join();
     return work.readers->status();
@@ -170,8 +172,8 @@ class RestoreSegmentsOp : public AsyncRequestOp {
     }
   }
 
-  // One of several threads, each of which applies blocks on its own: TFRA is told
-  // of no other thread to help.
+  // One of several threads, each of which applies blocks on its own: TFRA is
+  // told of no other thread to help.
   static void Apply(const Work& work) {
     TableContext context;
     for (size_t level = 0; level < work.levels.size(); ++level) {

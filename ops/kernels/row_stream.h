@@ -15,15 +15,15 @@
 
 namespace adaptcp {
 
-// Thread-safe. Holds the pieces that were given a number until they are taken, at
-// most one for each loop of the graph.
+// Thread-safe. Holds the pieces that were given a number until they are taken,
+// at most one for each loop of the graph.
 class RowStream {
  public:
   explicit RowStream(std::shared_ptr<ObjectReaders> readers)
       : readers_(std::move(readers)) {}
 
-  // Blocks until there is a piece of that level. *group: which of the groups asked
-  // for it has rows of, -1: the level has no more.
+  // Blocks until there is a piece of that level. *group: which of the groups
+  // asked for it has rows of, -1: the level has no more.
   Status Next(size_t level, int32_t* group, int64_t* number) {
     ObjectReaders::Piece piece;
     ADAPTCP_RETURN_IF_ERROR(readers_->Next(level, &piece));

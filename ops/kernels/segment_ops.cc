@@ -1,6 +1,6 @@
 // Ops that read segments into tensors: those that a graph routes to the shards
-// its rows belong to now (OpenStream, NextPiece, PieceRows, RestoreRows), and those
-// that are read without any model (VerifySegment, SegmentTable).
+// its rows belong to now (OpenStream, NextPiece, PieceRows, RestoreRows), and
+// those that are read without any model (VerifySegment, SegmentTable).
 
 #include <algorithm>
 #include <cstring>
@@ -32,9 +32,10 @@ Status FindStream(const Json& request, std::shared_ptr<RowStream>* stream) {
 // Pieces of this size are worth the turn of a graph's loop.
 constexpr size_t kPieceBytes = 4 << 20;
 
-// request: {session, restore, specs, limits, groups: [...], levels: [{objects}]}:
-// what this process reads for others, from now on, as a stream of rows of those
-// groups. For specs see OpenedSegment, for limits ReadersOptionsOf.
+// request: {session, restore, specs, limits, groups: [...], levels:
+// [{objects}]}: what this process reads for others, from now on, as a stream of
+// rows of those groups. For specs see OpenedSegment, for limits
+// ReadersOptionsOf.
 class OpenStreamOp : public RequestOp {
  public:
   using RequestOp::RequestOp;

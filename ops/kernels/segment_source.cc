@@ -156,7 +156,8 @@ Status SegmentObject::Read(size_t part, const StopFlag& stop) {
   int short_reads = 0;
   return Retry(limits, &stop, [&](int) {
     const Status status = ReadRange(part);
-    if (status.code() == Status::Code::kDataLoss && ++short_reads < kShortReads) {
+    if (status.code() == Status::Code::kDataLoss &&
+        ++short_reads < kShortReads) {
       return Status::Unavailable(status.message());
     }
     return status;
@@ -198,17 +199,18 @@ Status SegmentObject::Finish(size_t* pieces) {
   for (size_t g = 0; g < groups.size(); ++g) {
     size_t bytes = 0;
     for (const auto& block : segment_->blocks()) {
-      if (block->type != RecordType::kRows || spec(block->rows).name != groups[g]) {
+      if (block->type != RecordType::kRows ||
+          spec(block->rows).name != groups[g]) {
         continue;
       }
-      const bool goes_on = !rows_.empty() && rows_.back().group == g &&
-                           bytes + block->buffer.size() <= request_->piece_bytes;
-      if (!goes_on) {
+      const size_t more = block->buffer.size();
+      if (rows_.empty() || rows_.back().group != g ||
+          bytes + more > request_->piece_bytes) {
         rows_.push_back({g, {}});
         bytes = 0;
       }
       rows_.back().blocks.push_back(&block->rows);
-      bytes += block->buffer.size();
+      bytes += more;
     }
   }
   *pieces = rows_.size();
@@ -217,8 +219,8 @@ Status SegmentObject::Finish(size_t* pieces) {
 
 // --- Limits
 
-ReadersOptions ReadersOptionsOf(const Json& limits,
-                                const std::vector<ObjectReaders::Level>& levels) {
+ReadersOptions ReadersOptionsOf(
+    const Json& limits, const std::vector<ObjectReaders::Level>& levels) {
   uint64_t largest = 0;
   bool remote = false;
   for (const auto& level : levels) {
@@ -238,7 +240,8 @@ ReadersOptions ReadersOptionsOf(const Json& limits,
     options.memory_bytes = std::clamp(std::min(largest, kMostMemory) * 4,
                                       kLeastMemory, kMostMemory);
   }
-  if (const auto timeout = limits.value("timeout_ms", int64_t{0}); timeout > 0) {
+  const auto timeout = limits.value("timeout_ms", int64_t{0});
+  if (timeout > 0) {
     options.deadline =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout);
   }
@@ -255,8 +258,8 @@ Status ReadSegment(const Json& request, std::shared_ptr<SegmentObject>* out) {
   read->specs = request.value("specs", Json());
   const Json limits = request.value("limits", Json::object());
   read->patience = PatienceOf(limits);
-  *out = std::make_shared<SegmentObject>(request.value("object", Json::object()),
-                                         std::move(read));
+  *out = std::make_shared<SegmentObject>(
+      request.value("object", Json::object()), std::move(read));
   const std::vector<ObjectReaders::Level> levels{{*out}};
   ObjectReaders readers(levels, ReadersOptionsOf(limits, levels));
   ObjectReaders::Piece piece;

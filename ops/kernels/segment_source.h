@@ -21,9 +21,9 @@ class OpenedSegment {
  public:
   // object: {path, bytes, crc32c, kind, rows: {group: n}} as in the manifest,
   // with which the file must agree; so must what it holds with specs, {groups:
-  // {group: {key_dtype, tables: [{name, dtype, dim}]}}, dense: {variable: {dtype,
-  // shape}}}, unless that is null. Blocks as the source does. DataLoss naming file
-  // and offset if it does not.
+  // {group: {key_dtype, tables: [{name, dtype, dim}]}}, dense: {variable:
+  // {dtype, shape}}}, unless that is null. Blocks as the source does. DataLoss
+  // naming file and offset if it does not.
   static Status Open(const Json& object, const Json& specs,
                      std::unique_ptr<ByteSource> source,
                      std::unique_ptr<OpenedSegment>* out);
@@ -43,8 +43,8 @@ class OpenedSegment {
 // What the objects of a request have in common.
 struct ReadRequest {
   Json specs;
-  // Groups whose rows are wanted; a piece is about piece_bytes of one of them, 0:
-  // one block.
+  // Groups whose rows are wanted; a piece is about piece_bytes of one of them,
+  // 0: one block.
   std::vector<std::string> groups;
   size_t piece_bytes = 0;
   // False: one piece, the segment as a whole.
@@ -67,7 +67,9 @@ class SegmentObject final : public ReadableObject {
 
   const std::string& name() const override { return path_; }
   uint64_t memory_bytes() const override;
-  size_t parts() const override { return ranges_ == nullptr ? 1 : ranges_->ranges(); }
+  size_t parts() const override {
+    return ranges_ == nullptr ? 1 : ranges_->ranges();
+  }
   uint64_t part_bytes(size_t part) const override;
   Status Read(size_t part, const StopFlag& stop) override;
   Status Finish(size_t* pieces) override;
@@ -88,15 +90,15 @@ class SegmentObject final : public ReadableObject {
   const std::string path_;
   const uint64_t bytes_;
   uint64_t range_bytes_ = 0;
-  std::unique_ptr<RangeBuffer> ranges_;    // of a remote one, until it is parsed
+  std::unique_ptr<RangeBuffer> ranges_;  // of a remote one, until it is parsed
   std::unique_ptr<OpenedSegment> segment_;
   std::vector<Rows> rows_;
 };
 
-// The limits of a request: {threads, memory_bytes, timeout_ms, patience_ms}, any
-// of which may be missing or 0: as much as is good.
-ReadersOptions ReadersOptionsOf(const Json& limits,
-                                const std::vector<ObjectReaders::Level>& levels);
+// The limits of a request: {threads, memory_bytes, timeout_ms, patience_ms},
+// any of which may be missing or 0: as much as is good.
+ReadersOptions ReadersOptionsOf(
+    const Json& limits, const std::vector<ObjectReaders::Level>& levels);
 
 std::chrono::milliseconds PatienceOf(const Json& limits);
 

@@ -1,5 +1,5 @@
-// What a session knows of restores: which one may write rows, and what reads for
-// it.
+// What a session knows of restores: which one may write rows, and what reads
+// for it.
 
 #include <string>
 #include <utility>

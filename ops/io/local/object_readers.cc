@@ -62,7 +62,8 @@ struct ObjectReaders::State {
             used <= options.memory_bytes - entries[next_entry].bytes);
   }
 
-  // Under mu, which it lets go of: what the object takes is free once it is gone.
+  // Under mu, which it lets go of: what the object takes is free once it is
+  // gone.
   void Done(Entry* entry, std::unique_lock<std::mutex>* lock) {
     std::shared_ptr<ReadableObject> object = std::move(entry->object);
     entry->object = nullptr;
@@ -142,7 +143,8 @@ struct ObjectReaders::State {
       lock.unlock();
       Status read = object->Read(part, stop);
       const uint64_t bytes = object->part_bytes(part);
-      // Whoever gives it back last frees it, which is when its memory counts as free.
+      // Whoever gives it back last frees it, which is when its memory counts as
+      // free.
       object.reset();
       lock.lock();
       if (read.ok()) stats.bytes_read += bytes;
@@ -220,7 +222,8 @@ ObjectReaders::ObjectReaders(std::vector<Level> levels,
   while (state_->level < state_->levels && state_->left[state_->level] == 0) {
     ++state_->level;
   }
-  const int threads = state_->entries.empty() ? 0 : std::max(1, options.threads);
+  const int threads =
+      state_->entries.empty() ? 0 : std::max(1, options.threads);
   for (int i = 0; i < threads; ++i) State::StartThread(state_, &garbage);
 }
 
@@ -264,8 +267,9 @@ Status ObjectReaders::Next(size_t level, Piece* piece) {
                   &garbage);
       break;
     }
-    state->changed.wait_for(lock, std::min<Clock::duration>(
-                                      kGrowAfter, state->options.deadline - now));
+    state->changed.wait_for(
+        lock, std::min<Clock::duration>(kGrowAfter,
+                                        state->options.deadline - now));
     state->waited += Clock::now() - now;
     if (state->WantsThread()) State::StartThread(state_, &garbage);
   }

@@ -1,5 +1,5 @@
-// Reads objects ahead of those who use them: in parallel, level by level, within
-// a bound of memory. Knows neither stores nor formats.
+// Reads objects ahead of those who use them: in parallel, level by level,
+// within a bound of memory. Knows neither stores nor formats.
 
 #ifndef ADAPTCP_OPS_IO_LOCAL_OBJECT_READERS_H_
 #define ADAPTCP_OPS_IO_LOCAL_OBJECT_READERS_H_
@@ -30,7 +30,8 @@ class ReadableObject {
   // Each part once, several at a time by different threads. May block; `stop`
   // says that nobody wants it any more.
   virtual Status Read(size_t part, const StopFlag& stop) = 0;
-  // Once, after every part: verifies it, and says in how many pieces it is used.
+  // Once, after every part: verifies it, and says in how many pieces it is
+  // used.
   virtual Status Finish(size_t* pieces) = 0;
 };
 
@@ -43,8 +44,8 @@ struct ReadersOptions {
   uint64_t memory_bytes = 1 << 30;
   std::chrono::steady_clock::time_point deadline =
       std::chrono::steady_clock::time_point::max();
-  // Gives up when for so long nobody has asked for or given back a piece: whoever
-  // did may be dead.
+  // Gives up when for so long nobody has asked for or given back a piece:
+  // whoever did may be dead.
   std::chrono::milliseconds idle{600000};
 };
 
@@ -54,11 +55,11 @@ struct ReadersStats {
   int threads = 0;
 };
 
-// Thread-safe. Levels are used one after another: a piece of a level is handed out
-// when all pieces of those before have been given back; within a level pieces come
-// in any order. The first error ends everything, and so does the destructor, which
-// waits for nobody: a thread that is held up in a store ends when that answers, and
-// what it has read is dropped.
+// Thread-safe. Levels are used one after another: a piece of a level is handed
+// out when all pieces of those before have been given back; within a level
+// pieces come in any order. The first error ends everything, and so does the
+// destructor, which waits for nobody: a thread that is held up in a store ends
+// when that answers, and what it has read is dropped.
 class ObjectReaders {
  private:
   struct State;
@@ -94,9 +95,10 @@ class ObjectReaders {
   ObjectReaders(const ObjectReaders&) = delete;
   ObjectReaders& operator=(const ObjectReaders&) = delete;
 
-  // Blocks until there is a piece of that level, or it has no more, *piece being
-  // empty then. The caller holds no piece of a level before. The error that ended
-  // the readers; DeadlineExceeded names the object that was waited for.
+  // Blocks until there is a piece of that level, or it has no more, *piece
+  // being empty then. The caller holds no piece of a level before. The error
+  // that ended the readers; DeadlineExceeded names the object that was waited
+  // for.
   Status Next(size_t level, Piece* piece);
 
   // Ends them with that error, unless they have one.

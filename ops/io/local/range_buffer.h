@@ -1,4 +1,5 @@
-// An object in memory that was read in ranges, each on its own, to be parsed once.
+// An object in memory that was read in ranges, each on its own, to be parsed
+// once.
 
 #ifndef ADAPTCP_OPS_IO_LOCAL_RANGE_BUFFER_H_
 #define ADAPTCP_OPS_IO_LOCAL_RANGE_BUFFER_H_
@@ -15,8 +16,8 @@
 
 namespace adaptcp {
 
-// Different ranges may be filled at the same time; when all are, one thread reads
-// from front to back: ranges that lie before what is read are let go.
+// Different ranges may be filled at the same time; when all are, one thread
+// reads from front to back: ranges that lie before what is read are let go.
 class RangeBuffer final : public ByteSource {
  public:
   RangeBuffer(std::string name, uint64_t size, uint64_t range_bytes)
