@@ -103,14 +103,14 @@ def adam() -> object:
     return em.adam(0.01)
 
 
-def train(num_workers: int, num_ps: int, policy, optimizer=adam, epochs: int = 2, **kwargs):
+def train(num_workers: int, num_ps: int, policy, optimizer=adam, **kwargs):
     """Trains and saves at each 40th batch; returns what the checkpoints say of themselves."""
     with LocalCluster(num_workers, num_ps) as cluster:
         with cluster.strategy().scope():
             model = two_tables(num_ps, optimizer(), **kwargs)
         checkpoints = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 40, policy, max_to_keep=100, on_failure="stop",
                                                 save_at_end=False)
-        model.fit(em.batches(), steps_per_epoch=120, epochs=epochs, verbose=0,
+        model.fit(em.batches(), steps_per_epoch=120, epochs=2, verbose=0,
                   callbacks=[checkpoints, CopyEachCut(checkpoints)])
         bases = [head.base_sequence for head in commit.list_heads(Store(), CHECKPOINTS)[0]]
         return [{"name": info.name, "step": info.step, "epoch": info.epoch, "batch": info.batch, "rows": info.rows,
@@ -129,10 +129,6 @@ def train_on_3_ps():
     return train(2, 3, "differential")
 
 
-def train_on_5_ps():
-    return train(1, 5, ADAPTIVE, epochs=1)
-
-
 def train_with_new_style_adam():
     return train(2, 2, ADAPTIVE, lambda: de.DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(0.01)))
 
@@ -141,14 +137,14 @@ def train_with_accumulated_updates():
     return train(2, 2, ADAPTIVE, lambda: em.adam(0.01, bp_v2=True), bp_v2=True)
 
 
-def restore_all(num_ps: int, optimizer=adam, newest: int = 100, **kwargs):
-    """Restores the newest checkpoints of every directory named, and compares them with their copies."""
+def restore_all(num_ps: int, optimizer=adam, **kwargs):
+    """Restores every checkpoint of every directory named, and compares it with its copy."""
     found = {}
     with LocalCluster(1, num_ps) as cluster:
         with cluster.strategy().scope():
             model = two_tables(num_ps, optimizer(), **kwargs)
         for directory in CHECKPOINTS.split(":"):
-            for copy in sorted(ORACLE.glob(Path(directory).name + "/*.npz"))[-newest:]:
+            for copy in sorted(ORACLE.glob(Path(directory).name + "/*.npz")):
                 model.load_adaptcp(directory, copy.stem)
                 found[str(copy)] = differences(np.load(copy), full_copy(model))
         model.fit(em.batches(), steps_per_epoch=5, verbose=0)  # it can train
@@ -165,10 +161,6 @@ def restore_on_2_ps():
 
 def restore_on_3_ps():
     return restore_all(3)
-
-
-def restore_on_5_ps():
-    return restore_all(5, newest=1)
 
 
 def restore_new_style_adam():
