@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -376,23 +375,6 @@ def killed_ps_then_restore():
         except Exception as raised:
             error = type(raised).__name__
         return {"error": error, "seconds": time.monotonic() - start}
-
-
-def ps_killed_while_it_restores():
-    """One of two hangs in its base; the other one waits for nothing, and is empty when the restore has failed."""
-    with LocalCluster(1, 2, env={"ADAPTCP_STORE_FAULTS": "match=base-ps1;hang@1"}) as cluster:
-        with cluster.strategy().scope():
-            model = two_tables(2, adam())
-        timer = threading.Timer(3.0, cluster.kill, ("ps", 1))
-        timer.start()
-        try:
-            model.load_adaptcp(CHECKPOINTS)
-            error = ""
-        except Exception as raised:
-            error = type(raised).__name__
-        timer.join()
-        tables = [group.variable.tables[0] for group in getattr(model, ENGINE).groups]
-        return {"error": error, "sizes": [int(table.size()) for table in tables]}
 
 
 def killed_workers_go_on():
