@@ -48,7 +48,7 @@ def test_each_byte_is_read_once(gcs):
     child = Child({name: value for name, value in gcs.environment.items() if name != "GCS_READ_CACHE_BLOCK_SIZE_MB"})
     found = child.call("tests.stores.gcs_read_ahead", "each_byte_is_read_once", f"gs://{BUCKET}/read-ahead/dir")
     child.close()
-    assert found == {"reads": 2, "bytes": found["bytes"]} and found["bytes"] > 10_000_000
+    assert found["reads"] == found["objects"] and found["bytes"] > 10_000_000, found
 
 
 @pytest.mark.parametrize("saves, seed", [(40, 1), pytest.param(200, 2, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
