@@ -20,15 +20,15 @@ FILL_BATCH = 1 << 16
 CHECKED_KEYS = 2000
 
 
-def build(dim: int) -> Any:
-    """An embedding with legacy Adam and a dense layer; one step makes the slot tables. Key 0 has a row then."""
+def build(dim: int, name: str = "emb") -> Any:
+    """An embedding with legacy Adam and a dense layer, the slot tables made. In a process names must differ."""
     import tensorflow as tf
     import tensorflow_recommenders_addons.dynamic_embedding as de
     ids = tf.keras.Input((1,), dtype=tf.int64)
-    layer = de.keras.layers.Embedding(dim, name="emb", initializer=tf.keras.initializers.Constant(0.5))
+    layer = de.keras.layers.Embedding(dim, name=name, initializer=tf.keras.initializers.Constant(0.5))
     model = tf.keras.Model(ids, tf.keras.layers.Dense(1)(tf.keras.layers.Flatten()(layer(ids))))
     model.compile(de.DynamicEmbeddingOptimizer(tf.keras.optimizers.legacy.Adam(1e-3)), "mse")
-    model.train_on_batch(tf.zeros([8, 1], tf.int64), tf.zeros([8, 1]))
+    model.optimizer._create_all_weights(model.trainable_variables)
     return model
 
 
@@ -37,7 +37,7 @@ def variables_of(model: Any) -> List[Any]:
     import tensorflow_recommenders_addons.dynamic_embedding as de
     slots = sorted((wrapper.params for wrapper in model.optimizer.variables() if isinstance(wrapper, de.TrainableWrapper)),
                    key=lambda params: params.name)
-    return [model.get_layer("emb").params, *slots]
+    return [model.layers[1].params, *slots]
 
 
 def rows_of(keys: Any, table: int, dim: int) -> Any:

@@ -59,7 +59,7 @@ def job(rows: int, ps: int) -> Iterator[Any]:
     import tensorflow as tf
     if ps == 0:
         model = _build(rows, None)
-        step = tf.function(_step_of(model, rows))
+        step = tf.function(_step_of(model, rows), autograph=False)
         yield model, lambda n: [step(tf.random.uniform([], maxval=1 << 30, dtype=tf.int32)) for _ in range(n)]
         return
     from tfadaptcp.testing import LocalCluster
@@ -69,7 +69,7 @@ def job(rows: int, ps: int) -> Iterator[Any]:
             model = _build(rows, [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(ps)])
         step = _step_of(model, rows)
 
-        @tf.function
+        @tf.function(autograph=False)
         def on_worker(seed):
             strategy.run(step, args=(seed,))
 
@@ -86,7 +86,7 @@ def _build(rows: int, devices: Any) -> Any:
     import tensorflow as tf
     import tensorflow_recommenders_addons.dynamic_embedding as de
     ids = tf.keras.Input((CATEGORIES,), dtype=tf.int64)
-    table = de.keras.layers.Embedding(DIM, devices=devices, name="emb",
+    table = de.keras.layers.Embedding(DIM, devices=devices, name="clicks",
                                       initializer=tf.keras.initializers.Constant(0.01))
     hidden = tf.keras.layers.Dense(64, "relu")(tf.keras.layers.Flatten()(table(ids)))
     model = tf.keras.Model(ids, tf.keras.layers.Dense(1)(hidden))

@@ -11,7 +11,7 @@ ROWS, DIM = 3000, 4
 
 @pytest.fixture(scope="module")
 def model():
-    model = base_cases.build(DIM)
+    model = base_cases.build(DIM, "small")
     base_cases.fill(base_cases.variables_of(model), ROWS, DIM)
     return model
 
