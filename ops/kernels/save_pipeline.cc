@@ -84,11 +84,20 @@ void SavePipeline::WaitClosed() {
   idle_.wait(lock, [&] { return closed_ || !status_.ok(); });
 }
 
-bool SavePipeline::Pop(std::unique_ptr<CapturedBatch>* batch) {
+bool SavePipeline::Pop(std::unique_ptr<CapturedBatch>* batch,
+                       const std::function<void()>& idle) {
+  constexpr std::chrono::milliseconds kLook(20);
+  const auto ready = [&] {
+    return !queue_.empty() || closed_ || !status_.ok();
+  };
   std::unique_lock<std::mutex> lock(mu_);
   ++popping_;
-  work_.wait(lock,
-             [&] { return !queue_.empty() || closed_ || !status_.ok(); });
+  while (!work_.wait_for(lock, kLook, ready)) {
+    if (idle == nullptr) continue;
+    lock.unlock();
+    idle();
+    lock.lock();
+  }
   --popping_;
   if (!status_.ok() || queue_.empty()) return false;
   *batch = std::move(queue_.front());

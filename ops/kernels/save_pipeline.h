@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -73,8 +74,10 @@ class SavePipeline {
   // Blocks until it is closed or aborted: until every row is captured, or none
   // will be any more.
   void WaitClosed();
-  // Blocks; false when closed and empty, or aborted.
-  bool Pop(std::unique_ptr<CapturedBatch>* batch);
+  // Blocks; false when closed and empty, or aborted. Meanwhile `idle`, if there is
+  // one, is called now and then, with no lock held.
+  bool Pop(std::unique_ptr<CapturedBatch>* batch,
+           const std::function<void()>& idle = nullptr);
 
   // Whether those who encode have more to do than they can, or less.
   bool is_crowded() const;

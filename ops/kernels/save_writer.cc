@@ -51,14 +51,17 @@ void SaveWriter::Start(Json slices, std::vector<tf::Tensor> dense) {
 }
 
 void SaveWriter::StartEncoder() {
-  const int number = ++encoders_;
+  int others = encoders_;
+  do {
+    if (others >= most_encoders_) return;  // another one was faster
+  } while (!encoders_.compare_exchange_weak(others, others + 1));
   const bool started = crew_.Start([self = shared_from_this()] {
     SegmentEncoder encoder(self->plan_.get());
     self->End(self->Encode(&encoder), &encoder);
   });
   if (started) return;
   --encoders_;
-  if (number == 1) {
+  if (others == 0) {
     pipeline_->Abort(Status::ResourceExhausted("no more threads"));
   }
 }
@@ -70,7 +73,10 @@ bool SaveWriter::WantsEncoder() const {
 
 Status SaveWriter::Encode(SegmentEncoder* encoder) {
   std::unique_ptr<CapturedBatch> batch;
-  while (pipeline_->Pop(&batch)) {
+  while (pipeline_->Pop(&batch, [&] {
+    const Status status = encoder->MakeRoom();
+    if (!status.ok()) pipeline_->Abort(status);
+  })) {
     if (WantsEncoder()) StartEncoder();
     const Status status = encoder->Add(*batch);
     pipeline_->Release(batch->reserved);

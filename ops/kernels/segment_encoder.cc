@@ -102,6 +102,10 @@ void SegmentEncoder::Open(SegmentKind kind) {
   if (kind != SegmentKind::kDense) output.builders = plan_->Builders();
 }
 
+Status SegmentEncoder::MakeRoom() {
+  return plan_->transfer()->IsStuck() ? SealAll() : Status::Ok();
+}
+
 Status SegmentEncoder::SealAll() {
   for (auto& [kind, output] : outputs_) {
     ADAPTCP_RETURN_IF_ERROR(output.files->Seal());
@@ -138,7 +142,10 @@ Status SegmentEncoder::FlushFullest() {
       most = bytes;
     }
   }
-  if (total < kOpenBlocks * plan_->block_bytes()) return Status::Ok();
+  // A block may be meant to be larger than what there is memory for.
+  if (fullest == nullptr || total / kOpenBlocks < plan_->block_bytes()) {
+    return Status::Ok();
+  }
   return Flush(fullest, group);
 }
 
@@ -202,10 +209,14 @@ Status SegmentEncoder::AddDense(const Json& slices,
 }
 
 Status SegmentEncoder::Finish(Json* objects) {
+  // A block may have to wait for room, and have all files sealed for it: none is
+  // finished before the last one.
   for (auto& [kind, output] : outputs_) {
     for (size_t g = 0; g < output.builders.size(); ++g) {
       ADAPTCP_RETURN_IF_ERROR(Flush(&output, g));
     }
+  }
+  for (auto& [kind, output] : outputs_) {
     std::vector<SegmentInfo> infos;
     ADAPTCP_RETURN_IF_ERROR(output.files->Finish(&infos));
     for (const SegmentInfo& info : infos) {

@@ -66,6 +66,9 @@ class SegmentEncoder {
   // `slices`: [{name, shape, offset}] in the order of `tensors`.
   Status AddDense(const Json& slices,
                   const std::vector<tensorflow::Tensor>& tensors);
+  // To be called now and then by an encoder that has nothing to do: others may
+  // wait for the room that its open files take.
+  Status MakeRoom();
   // Finishes all files; appends to *objects: [{path, kind, bytes, crc32c, rows,
   // tombstones, dense}]. They are durable when the transfer says so.
   Status Finish(Json* objects);

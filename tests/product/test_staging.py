@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow_recommenders_addons import dynamic_embedding as de
 
 import tfadaptcp
 from tests.support import fault_lives, faults, oracle, rows
@@ -90,6 +93,22 @@ def test_what_waits_is_bounded_and_seen(place):
     oracle.check(copy, fresh)
 
 
+@pytest.mark.parametrize("policy", ["incremental", "differential"])
+def test_the_last_blocks_find_no_room(policy):
+    """Rows of one class only, and room for one block: what is open leaves to make room, to the very last."""
+    directory = f"ram://last-{policy}-{os.getpid()}/checkpoints"
+    model = oracle.build("adam", tables=2)
+    manager = tfadaptcp.CheckpointManager(
+        model, directory, policy, engine=tfadaptcp.EngineOptions(
+            segment_bytes=1 << 24, block_bytes=1 << 16, buffer_bytes=1, writer_threads=1, timeout_seconds=60.0))
+    for turn in range(2):
+        # Of the drain's batches the first is more than a block, and the last is less.
+        rows.write(model, range(100 * turn, 100 * turn + 4500), seed=turn)
+        copy = oracle.take(model)
+        manager.save() and manager.wait()
+    check_restores(directory, copy)
+
+
 def test_encoders_come_where_rows_wait_for_them(tmp_path):
     """k-means is slow; each encoder has files of its own, no name twice."""
     model = oracle.build("adam", dim=64)
@@ -103,6 +122,38 @@ def test_encoders_come_where_rows_wait_for_them(tmp_path):
     rows.write(model, range(50_000), value=2.0)
     model.load_adaptcp(tmp_path)
     oracle.check(copy, model)  # rows of one value are exact at any number of bits
+
+
+def test_an_encoder_with_nothing_to_do_makes_room():
+    """A batch that takes all capture memory is in the hands of one that waits for what the files of another take."""
+    sizes = {"small": (4, 60_000), "wide": (256, 24_000)}  # in the order of the drain
+    ids = tf.keras.Input((2,), dtype=tf.int64)
+    layers = {name: de.keras.layers.Embedding(dim, name=name) for name, (dim, _) in sizes.items()}
+    flat = [tf.keras.layers.Flatten()(layer(ids)) for layer in layers.values()]
+    model = tf.keras.Model(ids, tf.keras.layers.Dense(1)(tf.keras.layers.Concatenate()(flat)))
+    model.compile(de.DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(0.1)), "mse")
+    model.train_on_batch(np.zeros((2, 2), np.int64), np.zeros(2))
+
+    def write(value):
+        for name, (dim, count) in sizes.items():
+            layers[name].params.upsert(tf.range(count, dtype=tf.int64), tf.fill([count, dim], value))
+
+    directory = f"ram://idle-{os.getpid()}/checkpoints"
+    manager = tfadaptcp.CheckpointManager(
+        model, directory, "incremental", quantization=tfadaptcp.Quantization(4, "kmeans"),
+        engine=tfadaptcp.EngineOptions(capture_memory_bytes=1 << 20, block_bytes=1 << 18, buffer_bytes=1 << 20,
+                                       segment_bytes=1 << 28, writer_threads=2, timeout_seconds=60.0))
+    encoders = []
+    for turn in range(1, 5):
+        write(float(turn))
+        manager.save() and manager.wait()
+        encoders.append(manager.stats()["encoder_threads"])
+    assert 2 in encoders, encoders
+    write(0.5)
+    model.load_adaptcp(directory)
+    for name, (dim, count) in sizes.items():
+        values = layers[name].params.lookup(tf.range(count, dtype=tf.int64))
+        assert values.shape == (count, dim) and np.all(values.numpy() == 4.0)
 
 
 def test_segments_are_for_all_connections(place):

@@ -347,6 +347,12 @@ bool SegmentTransfer::IsFull() const {
   return !state_->options.direct && state_->room->IsFull();
 }
 
+bool SegmentTransfer::IsStuck() const {
+  if (!IsFull()) return false;
+  std::lock_guard<std::mutex> lock(state_->mu);
+  return state_->names.size() == state_->added;
+}
+
 Status SegmentTransfer::WaitForRoom(
     const std::function<Status()>& close_sinks) {
   // Neither the flag nor the end of the last upload wakes up who waits for room;
@@ -356,12 +362,7 @@ Status SegmentTransfer::WaitForRoom(
   const auto start = Clock::now();
   Status status;
   while (status.ok() && state_->room->IsFull()) {
-    bool uploading = false;
-    {
-      std::lock_guard<std::mutex> lock(state_->mu);
-      uploading = state_->names.size() < state_->added;
-    }
-    if (!uploading) status = close_sinks();
+    if (IsStuck()) status = close_sinks();
     if (status.ok() && state_->stop->IsSet()) {
       status = Status::Cancelled("given up while waiting for staging room");
     }

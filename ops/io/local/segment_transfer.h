@@ -75,6 +75,8 @@ class SegmentTransfer {
   // there is always room.
   Status WaitForRoom(const std::function<Status()>& close_sinks);
   bool IsFull() const;
+  // Full, and no upload of this save will make room: only sinks that are closed.
+  bool IsStuck() const;
 
   // After every sink was closed, and none is opened any more. OK: all segments
   // are durable in the store; *names has what each is called there, by the path

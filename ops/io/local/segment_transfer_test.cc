@@ -271,6 +271,7 @@ TEST(SegmentTransferTest, AFullRoomIsWaitedFor) {
   const auto none = [] { return Status::Internal("nothing of mine is open"); };
   ASSERT_TRUE(fixture.Write("a.seg", std::string(1000, 'a')).ok());
   EXPECT_TRUE(fixture.transfer->IsFull());
+  EXPECT_FALSE(fixture.transfer->IsStuck()) << "an upload makes room";
   std::thread other([&] { go = true; });
   EXPECT_TRUE(fixture.transfer->WaitForRoom(none).ok());
   other.join();
@@ -279,6 +280,7 @@ TEST(SegmentTransferTest, AFullRoomIsWaitedFor) {
   ASSERT_TRUE(fixture.transfer->Open("b.seg", &sink).ok());
   ASSERT_TRUE(sink->Append(std::string(2000, 'b')).ok());
   EXPECT_TRUE(fixture.transfer->IsFull());
+  EXPECT_TRUE(fixture.transfer->IsStuck());
   EXPECT_EQ(fixture.transfer->WaitForRoom(none).code(),
             Status::Code::kInternal);
   EXPECT_TRUE(
