@@ -13,6 +13,8 @@ from tfadaptcp.engine import Engine
 # A restore that ends sooner shows nothing.
 _QUIET_SECONDS = 3.0
 _POLL_SECONDS = 0.5
+# Between tries, while hosts don't answer.
+_LONGEST_PAUSE_SECONDS = 600.0
 # Between lines, where they can't be written over.
 _LINE_SECONDS = 10.0
 _WIDTH = 24
@@ -65,12 +67,16 @@ def _show(engine: Engine, what: str, total_bytes: int, stream: TextIO, terminal:
     start = time.monotonic()
     shown_at = None
     ended.wait(_QUIET_SECONDS)
+    pause = _POLL_SECONDS
     while not ended.is_set():
         try:
             readers = of_hosts(engine, 10 * _POLL_SECONDS)
         except Exception:  # the restore itself tells what is wrong
-            ended.wait(_POLL_SECONDS)
+            # Each call to a host that hangs leaves a thread behind.
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            ended.wait(pause)
             continue
+        pause = _POLL_SECONDS
         now = time.monotonic()
         if terminal or shown_at is None or now - shown_at >= _LINE_SECONDS:
             shown_at = now

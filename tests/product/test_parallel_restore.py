@@ -193,6 +193,25 @@ def _until(text, option, terminal):
         time.sleep(0.01)
 
 
+def test_hosts_that_hang_are_asked_less_and_less(monkeypatch):
+    """Each question that nobody answers leaves a thread behind."""
+    waits = []
+
+    class Ended:
+        def wait(self, seconds):
+            waits.append(seconds)
+
+        def is_set(self):
+            return len(waits) >= 20
+
+    def hang(*_):
+        raise tfadaptcp.DeadlineError("no answer")
+
+    monkeypatch.setattr(progress, "of_hosts", hang)
+    progress._show(None, "c", 1, io.StringIO(), False, Ended())
+    assert waits[1:5] == [1.0, 2.0, 4.0, 8.0] and waits[-1] == 600.0
+
+
 def test_another_restore_ends_the_readers_of_one_that_was_left(written):
     """As of a coordinator that has gone: its stream is full, and nobody asks for what is in it."""
     directory, copies = written
