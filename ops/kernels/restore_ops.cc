@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -118,8 +119,12 @@ class RestoreSegmentsOp : public AsyncRequestOp {
     std::vector<std::thread> threads;
     const int appliers = std::clamp<int>(std::thread::hardware_concurrency(), 1,
                                          kMostAppliers);
-    for (int i = 1; i < appliers; ++i) {
-      threads.emplace_back([&] { Apply(work); });
+    try {
+      for (int i = 1; i < appliers; ++i) {
+        threads.emplace_back([&] { Apply(work); });
+      }
+    } catch (const std::system_error&) {
+      // It takes longer without.
     }
     Apply(work);
     for (std::thread& thread : threads) thread.join();

@@ -244,6 +244,8 @@ ReadersOptions ReadersOptionsOf(
   if (timeout > 0) {
     options.deadline =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout);
+    // Hosts wait for the slowest of them at the end of a level, however long.
+    options.idle = std::chrono::milliseconds(timeout);
   }
   return options;
 }
