@@ -5,6 +5,7 @@
 #define ADAPTCP_OPS_KERNELS_ASYNC_OP_H_
 
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -39,14 +40,20 @@ class AsyncRequestOp : public tensorflow::AsyncOpKernel {
       OP_REQUIRES_ASYNC(ctx, registered,
                         tensorflow::errors::Cancelled("cancelled"), done);
     }
-    // Detached: it ends with done(), before which nothing it uses goes away.
-    std::thread([this, ctx, done = std::move(done), request, cancellation,
-                 token, registered] {
-      const Status status = CatchingJson([&] { return Run(ctx, request); });
+    const auto end = [ctx, done, cancellation, token,
+                      registered](const Status& status) {
       if (registered) cancellation->DeregisterCallback(token);
       if (!status.ok()) ctx->SetStatus(ToTensorFlow(status));
       done();
-    }).detach();
+    };
+    try {
+      // Detached: it ends with done(), before which nothing it uses goes away.
+      std::thread([this, ctx, request, end] {
+        end(CatchingJson([&] { return Run(ctx, request); }));
+      }).detach();
+    } catch (const std::system_error&) {
+      end(Status::ResourceExhausted("the system has no thread left"));
+    }
   }
 
  protected:

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/format/crc32c.h"
 #include "ops/io/local/crew.h"
 #include "ops/io/local/local_store.h"
 
@@ -102,16 +103,24 @@ class StagedInFile final : public Staged {
     std::unique_ptr<ByteSource> source;
     ADAPTCP_RETURN_IF_ERROR(local::NewSource(path_, &source));
     std::string chunk;
+    uint32_t crc = 0;
     for (uint64_t at = 0; at < bytes(); at += chunk.size()) {
       chunk.resize(std::min<uint64_t>(kChunkBytes, bytes() - at));
       ADAPTCP_RETURN_IF_ERROR(source->ReadAt(at, chunk.size(), chunk.data()));
+      crc = ExtendCrc32c(crc, chunk.data(), chunk.size());
       ADAPTCP_RETURN_IF_ERROR(take(chunk));
     }
-    return Status::Ok();
+    // Here the rows can still be saved again; when a restore finds it, they can't.
+    if (crc == crc_) return Status::Ok();
+    return Status::DataLoss(path_ + ": the disk of the buffer returned other "
+                                    "bytes than were written to it");
   }
 
  protected:
-  Status Keep(std::string_view data) override { return sink_->Append(data); }
+  Status Keep(std::string_view data) override {
+    crc_ = ExtendCrc32c(crc_, data.data(), data.size());
+    return sink_->Append(data);
+  }
 
  private:
   StagedInFile(std::shared_ptr<StagingRoom> room, std::string path,
@@ -120,6 +129,7 @@ class StagedInFile final : public Staged {
 
   const std::string path_;
   std::unique_ptr<ByteSink> sink_;
+  uint32_t crc_ = 0;  // of what was appended
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ops/io/local/segment_transfer.h"
 
 #include <gtest/gtest.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -94,6 +95,10 @@ struct Fixture {
       ADAPTCP_RETURN_IF_ERROR(sink->Append(data.substr(at, 700000)));
     }
     return sink->SyncAndClose();
+  }
+  // No thread that was left behind uses the store, or what its trouble refers to.
+  void WaitUntilUnused() {
+    while (room->used() > 0) std::this_thread::sleep_for(milliseconds(1));
   }
   Status Finish(std::map<std::string, std::string>* names = nullptr) {
     std::map<std::string, std::string> found;
@@ -222,7 +227,7 @@ TEST(SegmentTransferTest, WhatFailsForGoodFailsTheSave) {
     EXPECT_EQ(fixture.Finish().code(), failure.code());
     EXPECT_TRUE(fixture.stop->IsSet());
     fixture.transfer = nullptr;
-    EXPECT_EQ(fixture.room->used(), 0u);
+    fixture.WaitUntilUnused();
   }
 }
 
@@ -295,6 +300,30 @@ TEST(SegmentTransferTest, AFullRoomIsWaitedFor) {
             Status::Code::kCancelled);
   stopper.join();
   go = true;
+  fixture.WaitUntilUnused();
+}
+
+TEST(SegmentTransferTest, WhatTheBuffersDiskChangesIsNotUploaded) {
+  Folder folder;
+  TransferOptions options = InMemory();
+  ASSERT_TRUE(BufferDirectory::Open(folder.path(), &options.buffer).ok());
+  Fixture fixture(options);
+  std::unique_ptr<ByteSink> sink;
+  ASSERT_TRUE(fixture.transfer->Open("a.seg", &sink).ok());
+  // More than is gathered before it is written out.
+  ASSERT_TRUE(sink->Append(std::string(3 << 20, 'a')).ok());
+  std::string path;
+  for (const std::string& name : List(options.buffer->path())) {
+    if (name != "lock") path = options.buffer->path() + "/" + name;
+  }
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(::fopen(path.c_str(), "r+"),
+                                                   ::fclose);
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(::fputc('b', file.get()), 'b');
+  ASSERT_EQ(::fflush(file.get()), 0);
+  ASSERT_TRUE(sink->SyncAndClose().ok());
+  EXPECT_EQ(fixture.Finish().code(), Status::Code::kDataLoss);
+  EXPECT_TRUE(fixture.store->objects().empty());
 }
 
 TEST(SegmentTransferTest, DirectFilesAreWrittenWhereTheyBelong) {
