@@ -29,6 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000, help="of each of the three tables")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scanned", action="store_true", help="bases that are read beside training, without a cut")
     parser.add_argument("--ps", type=int, default=0, help="parameter servers; 0: none, all in this process")
     parser.add_argument("--directory", default=None, help="where checkpoints go")
     parser.add_argument("--json", help="file for the figures of every round")
@@ -42,7 +43,7 @@ def main() -> None:
         print(f"{measuring.machine()}\n{args.rows} rows, {args.ps or 'no'} parameter servers", flush=True)
         neighbours = measuring.Neighbours()
         with job(args.rows, args.ps) as (model, run):
-            rounds = measure(model, run, os.path.join(directory, "checkpoints"), args.rounds)
+            rounds = measure(model, run, os.path.join(directory, "checkpoints"), args.rounds, args.scanned)
         report(rounds)
         # Of a cluster the servers count as others.
         print(f"others used {neighbours.share():.0%} of the machine; load {os.getloadavg()[0]:.1f}")
@@ -120,13 +121,24 @@ def _step_of(model: Any, rows: int) -> Callable[[Any], None]:
     return step
 
 
-def measure(model: Any, run: Callable[[int], Any], directory: str, rounds: int) -> List[Dict[str, float]]:
+def measure(model: Any, run: Callable[[int], Any], directory: str, rounds: int,
+            scanned: bool = False) -> List[Dict[str, float]]:
     """Alternates training without a checkpoint and beside a base, each time about as long."""
     import tfadaptcp
-    manager = tfadaptcp.CheckpointManager(model, directory, "full", max_to_keep=1)
+    policy = tfadaptcp.policies.Incremental(full_every=1) if scanned else "full"
+    manager = tfadaptcp.CheckpointManager(model, directory, policy, max_to_keep=1)
+
+    def is_writing() -> bool:
+        return manager.is_saving or manager.stats()["scanning"]
+
     run(2 * CHUNK)
-    manager.save()
-    manager.wait()
+    while True:  # until the next checkpoint begins what is measured
+        manager.save()
+        manager.wait()
+        if not scanned or manager.stats()["scanning"]:
+            break
+    while is_writing():
+        time.sleep(0.01)
     found = []
     chunks = 5
     for _ in range(rounds):
@@ -138,12 +150,15 @@ def measure(model: Any, run: Callable[[int], Any], directory: str, rounds: int) 
         manager.save()
         cut = time.perf_counter() - start
         chunks = 0
-        while manager.is_saving or chunks == 0:
+        while is_writing() or chunks == 0:
             run(CHUNK)
             chunks += 1
         beside = chunks * CHUNK / (time.perf_counter() - start)
         manager.wait()
         stats = manager.stats()
+        if scanned:
+            manager.save()  # goes by that base, so that the one after begins another
+            manager.wait()
         found.append({"plain": plain, "beside": beside, "ratio": beside / plain, "cut_seconds": cut,
                       "base_seconds": stats.get("save_seconds", 0.0),
                       "update_wait_seconds": stats.get("update_wait_seconds", 0.0),

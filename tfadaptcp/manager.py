@@ -225,7 +225,8 @@ class CheckpointManager:
         """Counters, and measurements of the checkpoint that was written last. Any thread.
 
         Counters: "saves" that were asked for, of which some were "skipped", some "committed", some "failed"; "bases":
-        those of the committed that began to go by a new base. "pending": whether one is being written.
+        those of the committed that began to go by a new base. "pending": whether one is being written,
+        "scanning": whether a base is being read beside training.
 
         Of the last checkpoint, sums over the parameter servers if nothing else is said:
           * "step"; "threshold": the update probability above which a row was hot, and what else the policy says of it
@@ -249,7 +250,9 @@ class CheckpointManager:
           * Of the last base that was read beside training and is in use: "scan_seconds", "scan_bytes". No checkpoint
             counts these bytes as its own.
         """
-        return {**self._last, **self._counters, "pending": self.is_saving}
+        scan = self._scan
+        return {**self._last, **self._counters, "pending": self.is_saving,
+                "scanning": scan is not None and scan.is_running}
 
     def close(self) -> None:
         """Finishes the pending checkpoint, or gives it up after `timeout_seconds`, and ends. The model stays tracked."""

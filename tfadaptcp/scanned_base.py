@@ -77,6 +77,11 @@ class ScannedBase:
         return self._objects is not None
 
     @property
+    def is_running(self) -> bool:
+        """Whether it is being read or written."""
+        return self._thread.is_alive()
+
+    @property
     def has_failed(self) -> bool:
         """Whether it has ended without a base; its objects are leftovers."""
         return self._failed

@@ -1,5 +1,6 @@
 #include "ops/kernels/save_options.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,12 @@ void ParseCaptureOptions(const Json& request, SaveOptions* options) {
       Or<size_t>(request, "capture_memory_bytes", ShareOfMemory());
   options->update_wait = std::chrono::milliseconds(
       Or<int64_t>(request, "update_wait_ms", 10000));
+}
+
+void GiveWay() {
+  // On Linux a niceness is of a thread.
+  constexpr int kNice = 10;
+  (void)::setpriority(PRIO_PROCESS, 0, kNice);
 }
 
 Status ParseSaveOptions(const Json& request, uint64_t bytes,

@@ -20,6 +20,7 @@ Status SaveWriter::Create(const Json& request, const SaveOptions& options,
   made->session_ = std::move(session);
   made->pipeline_ = pipeline;
   made->most_encoders_ = options.writer_threads;
+  made->gives_way_ = options.gives_way;
   room->SetLimit(options.buffer_bytes);
   rate->SetRate(options.upload_bytes_per_second);
   TransferOptions transfer;
@@ -56,6 +57,7 @@ void SaveWriter::StartEncoder() {
     if (others >= most_encoders_) return;  // another one was faster
   } while (!encoders_.compare_exchange_weak(others, others + 1));
   const bool started = crew_.Start([self = shared_from_this()] {
+    if (self->gives_way_) GiveWay();
     SegmentEncoder encoder(self->plan_.get());
     self->End(self->Encode(&encoder), &encoder);
   });

@@ -69,6 +69,7 @@ class SaveWriter : public std::enable_shared_from_this<SaveWriter> {
   std::unique_ptr<SegmentTransfer> transfer_;
   std::unique_ptr<SegmentPlan> plan_;
   int most_encoders_ = 1;
+  bool gives_way_ = false;
   std::atomic<int> encoders_{0};  // started
   Crew crew_;
 

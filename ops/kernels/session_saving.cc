@@ -188,6 +188,8 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
   for (const auto& group : groups_) bytes += group->TotalBytes();
   SaveOptions options;
   ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
+  options.gives_way = true;
+  GiveWay();
   const auto pipeline = std::make_shared<SavePipeline>(
       options.capture_memory_bytes, options.update_wait);
   std::shared_ptr<SaveWriter> writer;
