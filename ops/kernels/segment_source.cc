@@ -20,7 +20,7 @@ constexpr uint64_t kMostRanges = 1 << 18;
 constexpr int kShortReads = 4;
 // A store allows each connection but a part of what it has.
 constexpr int kRemoteThreads = 16;
-constexpr uint64_t kLeastMemory = 256 << 20;
+constexpr uint64_t kLeastMemory = 64 << 20;
 constexpr uint64_t kMostMemory = 1 << 30;
 constexpr int64_t kPatienceMs = 60000;
 
@@ -237,8 +237,10 @@ ReadersOptions ReadersOptionsOf(
              : std::clamp<int>(std::thread::hardware_concurrency(), 2, 8);
   options.memory_bytes = limits.value("memory_bytes", uint64_t{0});
   if (options.memory_bytes == 0) {
-    options.memory_bytes = std::clamp(std::min(largest, kMostMemory) * 4,
-                                      kLeastMemory, kMostMemory);
+    // One is read while one is applied; from afar, several.
+    options.memory_bytes =
+        std::clamp(std::min(largest, kMostMemory) * (remote ? 8 : 2),
+                   kLeastMemory, kMostMemory);
   }
   const auto timeout = limits.value("timeout_ms", int64_t{0});
   if (timeout > 0) {

@@ -16,7 +16,7 @@ from tests.support import oracle, rows
 CHECKPOINTS = Path(os.environ.get("CHECKPOINTS", "."))
 MB = 1 << 20
 CAPTURE = SEGMENT = 8 * MB
-OPTIONS = tfadaptcp.EngineOptions(capture_memory_bytes=CAPTURE, segment_bytes=SEGMENT)
+OPTIONS = tfadaptcp.EngineOptions(capture_memory_bytes=CAPTURE, segment_bytes=SEGMENT, restore_memory_bytes=2 * SEGMENT)
 
 
 def _status(field: str) -> int:
@@ -66,7 +66,7 @@ def tables() -> dict:
     manager.wait()
     rows.write(model, range(1000), value=7)
     with Peak() as restore:
-        model.load_adaptcp(CHECKPOINTS)
+        model.load_adaptcp(CHECKPOINTS, engine=OPTIONS)
     oracle.check(copy, model)
     return {"payload": payload, "first": first.extra, "buffers": CAPTURE, "segments": 2 * SEGMENT, "after_5": seen[4], "after_50": seen[-1],
             "restore": restore.extra, "by_update": by_update}
@@ -119,7 +119,7 @@ def dense(sizes: list[int]) -> dict:
             variable.assign(variable + 1.0)
         manager.wait()
     with Peak() as restore:
-        model.load_adaptcp(CHECKPOINTS)
+        model.load_adaptcp(CHECKPOINTS, engine=OPTIONS)
     return {"bytes": sum(sizes) * MB, "still": still.extra, "training": training.extra, "restore": restore.extra,
             "wrong": model.wrong(), "files": [path.stat().st_size for path in CHECKPOINTS.glob("data/*/*")]}
 
