@@ -16,7 +16,8 @@ def build() -> Path:
     """Builds the program, incrementally, and returns its path."""
     out = cxx.ROOT / "build" / "io"
     compile_flags, _ = native.tensorflow_flags(out / "tensorflow_flags.json")
-    sources = [*cxx.find_sources(cxx.ROOT, ("format", "io")), cxx.ROOT / "ops" / "io" / "store_tool.cc"]
+    sources = [*cxx.find_sources(cxx.ROOT, ("io",)), cxx.ROOT / "ops" / "format" / "crc32c.cc",
+               cxx.ROOT / "ops" / "io" / "store_tool.cc"]
     with cxx.locked(out):
         objects = cxx.compile_objects(sources, out / "obj", ["-std=c++17", "-O1", "-pthread", *compile_flags])
         folder = Path(next(flag for flag in compile_flags if flag.endswith("/include"))).parent
