@@ -1,7 +1,7 @@
-# make demo | test | test-all | bench | simulate | build | clean.  Each builds what it needs, once.
+# make demo | test | test-all | bench | bench-ops | simulate | build | clean.  Each builds what it needs, once.
 .DEFAULT_GOAL := build
 # make bazel builds the same C++ with Bazel.
-.PHONY: demo test test-all bench simulate bazel build deps cpp-tests system-deps data servers clean
+.PHONY: demo test test-all bench bench-ops simulate bazel build deps cpp-tests system-deps data servers clean
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
@@ -109,12 +109,20 @@ demo: system-deps build data
 	@echo "==> demo"
 	@$(PY) examples/movielens_ps.py --data $(CACHE)/ml-100k </dev/null
 
-# Needs 12 GB of memory; BENCH_ARGS="--rows 1000000" needs less. See docs/benchmarks.md.
+# All systems side by side: measures what is missing of the cells asked for, then reports on all there are. The core takes up to
+# 150 minutes on 2 cores that nobody else uses, and 12 GB of memory; it may be interrupted and goes on. See docs/benchmarks.md.
+BENCH_ARGS ?= --core
 bench: system-deps build
+	@$(PIP) install --quiet -r requirements-bench.txt -c requirements-constraints.txt </dev/null
+	@$(PY) -m benchmarks.side_by_side run $(BENCH_ARGS) </dev/null
+	@$(PY) -m benchmarks.side_by_side report </dev/null
+
+# What single ops cost. Needs 12 GB of memory; BENCH_OPS_ARGS="--rows 1000000" needs less.
+bench-ops: system-deps build
 	@set -e; for source in $$(find ops -name '*_bench.cc' | sort); do \
 	  echo "==> $$source"; $(PY) -m tools.cpp_build run $$source </dev/null; done
 	@echo "==> benchmarks/table_ops.py"
-	@$(PY) -m benchmarks.table_ops $(BENCH_ARGS) </dev/null
+	@$(PY) -m benchmarks.table_ops $(BENCH_OPS_ARGS) </dev/null
 
 # What policies write and restores read on replayed traces: minutes, 1 GB. See docs/cost_model.md.
 SIMULATE_ARGS ?= policies --rows 1e6 --checkpoints 177 --weights 1

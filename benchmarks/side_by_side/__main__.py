@@ -1,0 +1,48 @@
+"""Measures cells that are missing, and reports on those that are there.
+
+    python -m benchmarks.side_by_side run [--core] [--minutes N] [--rows 5000000 ...] [--intervals 100 ...]
+    python -m benchmarks.side_by_side report
+"""
+
+import argparse
+import os
+
+from benchmarks.side_by_side import cells, runner
+from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
+
+DEFAULT_RESULTS = ".cache/side_by_side"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.side_by_side", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="measure what is missing")
+    run.add_argument("--core", action="store_true", help="interval 100, published regime, 5M rows, 2 ps, waiting")
+    run.add_argument("--minutes", type=float, default=None, help="begin no cell after so many")
+    run.add_argument("--rows", type=int, nargs="+", default=list(cells.ROWS))
+    run.add_argument("--intervals", type=int, nargs="+", default=list(cells.INTERVALS))
+    run.add_argument("--regimes", nargs="+", default=list(cells.REGIMES), choices=tuple(cells.REGIMES))
+    run.add_argument("--ps", type=int, nargs="+", default=[2, 1])
+    run.add_argument("--pending", nargs="+", default=["wait", "skip"], choices=("wait", "skip"))
+    run.add_argument("--systems", nargs="+", default=None, help="names; all of them if not given")
+    run.add_argument("--rounds", type=int, default=cells.ROUNDS)
+    run.add_argument("--seconds", type=float, default=75.0, help="of training in each cell")
+    run.add_argument("--most-of-others", type=float, default=MOST_OF_OTHERS,
+                     help="a cell is rejected if others took more of the machine; greater only to try things out")
+    run.add_argument("--directory", default=None, help="where the store is kept while a cell is measured")
+    report = commands.add_parser("report", help="tables, plots and a summary of what is there")
+    report.add_argument("--docs", default=None, help="a document whose generated section is replaced")
+    for command in (run, report):
+        command.add_argument("--results", default=DEFAULT_RESULTS, help="directory of the results")
+    args = parser.parse_args()
+    if args.command == "report":
+        from benchmarks.side_by_side import report as reports
+        reports.write(Results(args.results), args.results, args.docs)
+        return
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "TF_USE_LEGACY_KERAS"):
+        os.environ.setdefault(name, {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}.get(name, "1"))
+    runner.run(Results(args.results, args.most_of_others), runner.planned(args), minutes=args.minutes, seconds=args.seconds, directory=args.directory)
+
+
+if __name__ == "__main__":
+    main()

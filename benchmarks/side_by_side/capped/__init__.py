@@ -1,0 +1,1 @@
+"""A store whose bandwidth is capped, for benchmarks: `capped:///path`."""

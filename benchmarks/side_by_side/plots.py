@@ -1,0 +1,57 @@
+"""The figures, in the form that published ones have. The one place here that needs matplotlib (requirements-bench.txt)."""
+
+import statistics
+from pathlib import Path
+from typing import Any, Dict, List
+
+from benchmarks.side_by_side import losses
+from benchmarks.side_by_side.cells import Cell
+from benchmarks.side_by_side.systems import SYSTEMS
+
+
+def draw(results: List[Dict[str, Any]], folder: Path) -> None:
+    """Writes side_by_side.png: throughput against interval, restore time by system, throughput over Check-N-Run by rows."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    training = [result for result in results if result["cell"]["kind"] == "train"]
+    _against_interval(left, losses.throughput(training))
+    _restores(middle, [result for result in results if result["cell"]["kind"] == "restore"])
+    _against_rows(right, losses.throughput(training, "check_n_run"))
+    figure.savefig(folder / "side_by_side.png", dpi=100)
+    pyplot.close(figure)
+
+
+def _against_interval(axes: Any, relative: Dict[Cell, Dict[str, Dict[str, Any]]]) -> None:
+    for system in (name for name in SYSTEMS if name not in ("none", "none_again")):
+        points = sorted((conditions.interval, systems[system]) for conditions, systems in relative.items()
+                        if system in systems and conditions == Cell("any", interval=conditions.interval))
+        if points:
+            medians = [figures["median"] for _, figures in points]
+            below = [figures["median"] - figures["least"] for _, figures in points]
+            above = [figures["greatest"] - figures["median"] for _, figures in points]
+            axes.errorbar([interval for interval, _ in points], medians, [below, above], marker="o", capsize=3,
+                          label=SYSTEMS[system].title)
+    axes.set(xscale="log", xlabel="batches between checkpoints", ylabel="throughput, of no checkpoints", ylim=(0, 1.1))
+    axes.invert_xaxis()
+    if axes.lines:
+        axes.legend(fontsize=6)
+
+
+def _restores(axes: Any, results: List[Dict[str, Any]]) -> None:
+    names, seconds = [], []
+    for conditions, systems in losses.by_round(results, "seconds").items():
+        for system, rounds in systems.items():
+            names.append(f"{SYSTEMS[system].title}\n{conditions.restore_ps} ps, {conditions.regime}")
+            seconds.append(statistics.median(rounds.values()))
+    axes.barh(names, seconds)
+    axes.set(xlabel="seconds of a restore")
+    axes.tick_params(axis="y", labelsize=6)
+
+
+def _against_rows(axes: Any, relative: Dict[Cell, Dict[str, Dict[str, Any]]]) -> None:
+    points = sorted((conditions.rows, systems["adaptcp"]["median"]) for conditions, systems in relative.items()
+                    if "adaptcp" in systems and conditions == Cell("any", rows=conditions.rows))
+    axes.plot([rows for rows, _ in points], [ratio for _, ratio in points], marker="o")
+    axes.set(xscale="log", xlabel="rows", ylabel="AdaptCP's throughput, times Check-N-Run's", ylim=(0, None))

@@ -1,0 +1,87 @@
+"""Makes of the results a summary, tables, plots, and the generated section of a document."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from benchmarks.side_by_side import losses, tables, targets
+from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
+
+BEGIN, END = "<!-- side by side: generated, begin -->", "<!-- side by side: generated, end -->"
+
+
+def write(results: Results, directory: str, document: Optional[str] = None) -> str:
+    """Writes summary.json, report.md and the plots into `directory`/report; returns the report, and prints it.
+
+    Args:
+        document: its section between `BEGIN` and `END` is replaced by the report.
+
+    Raises:
+        ValueError: the document has no such section.
+    """
+    folder = Path(directory) / "report"
+    folder.mkdir(exist_ok=True)
+    found = results.all()
+    text = markdown(found, results.aside())
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    (folder / "summary.json").write_text(json.dumps(summary(found), indent=1), encoding="utf-8")
+    print(text)
+    try:
+        from benchmarks.side_by_side import plots
+        plots.draw(found, folder)
+    except ImportError as error:
+        print(f"No plots: {error}. They need requirements-bench.txt.")
+    if document is not None:
+        path = Path(document)
+        path.write_text(replaced(path.read_text(encoding="utf-8"), text), encoding="utf-8")
+    return text
+
+
+def replaced(document: str, section: str) -> str:
+    """The document with its generated section replaced."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"Received: a document without a generated section. Expected: {BEGIN} and {END} in it")
+    return f"{before}{BEGIN}\n{section}\n{END}{after}"
+
+
+def summary(found: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """All figures of the tables, and what each was measured on."""
+    relative = losses.throughput(found)
+    return {
+        "machines": sorted({result["facts"]["machine"].split(", load")[0] for result in found}),
+        "commits": sorted({result["facts"]["commit"] for result in found}),
+        "versions": [dict(items) for items in sorted({tuple(sorted(result["facts"]["versions"].items())) for result in found})],
+        "throughput": [{"conditions": vars(conditions), "system": system, "relative": figures,
+                        "loss": losses.loss(figures)}
+                       for conditions, systems in relative.items() for system, figures in systems.items()],
+        "restores": [{"conditions": vars(conditions), "system": system, "seconds": losses.summary(list(rounds.values()))}
+                     for conditions, systems in losses.by_round(
+                         [result for result in found if result["cell"]["kind"] == "restore"], "seconds").items()
+                     for system, rounds in systems.items()],
+        "targets": [vars(target) for target in targets.check(found)]}
+
+
+def markdown(found: List[Dict[str, Any]], aside: List[Dict[str, Any]]) -> str:
+    """The report."""
+    if not found:
+        return "Nothing was measured yet."
+    rejected = sum(result.get("rejected") is not None for result in aside)
+    measured = summary(found)
+    lines = [
+        f"{len(found)} measurements count, {rejected} were rejected (others took more than {MOST_OF_OTHERS:.0%} of the "
+        f"machine meanwhile), {len(aside) - rejected} failed and were made again. Machine: {'; '.join(measured['machines'])}. "
+        f"Commits: {', '.join(measured['commits'])}.", ""]
+    lax = sum(result["most_of_others"] > MOST_OF_OTHERS for result in found)
+    if lax:
+        lines += [f"**{lax} of the measurements were made with a laxer rule, and prove nothing.**", ""]
+    lines += tables.same_again(found)
+    lines += tables.target_table(targets.check(found))
+    training = [result for result in found if result["cell"]["kind"] == "train"]
+    for conditions in sorted({losses.Cell(**result["cell"]).conditions for result in training}, key=lambda cell: cell.key):
+        lines += tables.training_table(conditions, training)
+    restores = [result for result in found if result["cell"]["kind"] == "restore"]
+    for conditions in sorted({losses.Cell(**result["cell"]).conditions for result in restores}, key=lambda cell: cell.key):
+        lines += tables.restore_table(conditions, restores)
+    return "\n".join(lines)

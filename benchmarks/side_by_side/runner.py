@@ -1,0 +1,83 @@
+"""Measures planned cells that are missing, one after the other, each in a process of its own."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Callable, List, Optional
+
+from benchmarks.side_by_side.cells import Cell, plan
+from benchmarks.side_by_side.results import Results
+from benchmarks.side_by_side.systems import SYSTEMS
+
+# No cell may take longer, whatever hangs.
+_TIMEOUT = 3600
+
+
+def planned(args: argparse.Namespace) -> List[Cell]:
+    """The cells that the command line asks for, in their order: the core first."""
+    systems = args.systems or list(SYSTEMS)
+    core = [Cell("any")]
+    if args.core:
+        return plan(systems, core, args.rounds)
+    others = [Cell("any", interval=interval, regime=regime, rows=rows, ps=ps, pending=pending)
+              for pending in args.pending for ps in args.ps for rows in args.rows for regime in args.regimes
+              for interval in args.intervals]
+    return plan(systems, [cell for cell in core if cell in others] + [cell for cell in others if cell not in core],
+                args.rounds)
+
+
+def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None, seconds: float = 75.0,
+        directory: Optional[str] = None, measure: Optional[Callable[[Cell], Any]] = None) -> int:
+    """Measures what is missing, tries once more what fails or is rejected, and returns how many cells are still missing.
+
+    Args:
+        minutes: no cell is begun after so many.
+        measure: measures a cell; that of `in_a_process` if not given.
+    """
+    measure = measure or (lambda cell: in_a_process(cell, seconds, directory))
+    missing = [cell for cell in cells if not results.has(cell)]
+    print(f"{len(cells)} cells, {len(missing)} of them to be measured", flush=True)
+    began = time.monotonic()
+    for number, cell in enumerate(missing):
+        for attempt in range(2):
+            if minutes is not None and time.monotonic() - began > 60 * minutes:
+                print(f"{minutes:g} minutes are over", flush=True)
+                return sum(not results.has(cell) for cell in cells)
+            start = time.monotonic()
+            try:
+                result = measure(cell)
+            except RuntimeError as error:
+                results.put_failure(cell, str(error))
+                said = f"failed: {str(error)[-600:]}"
+            else:
+                why = results.put(cell, result)
+                said = f"{result['steps_per_second']:.1f} steps/s" if "steps_per_second" in result else ""
+                said += "" if why is None else f", rejected: {why}"
+            print(f"[{number + 1}/{len(missing)}] {cell.key}: {said}; {time.monotonic() - start:.0f} s", flush=True)
+            if results.has(cell):
+                break
+    return sum(not results.has(cell) for cell in cells)
+
+
+def in_a_process(cell: Cell, seconds: float, directory: Optional[str]) -> Any:
+    """Measures a cell. Raises RuntimeError with the end of what the process said if it fails."""
+    with tempfile.TemporaryDirectory(prefix="side-by-side-result-") as folder:
+        out, log = os.path.join(folder, "result.json"), os.path.join(folder, "log")
+        command = [sys.executable, "-m", "benchmarks.side_by_side.run_cell", "--cell", json.dumps(vars(cell)), "--out", out,
+                   "--seconds", str(seconds), *([] if directory is None else ["--directory", directory])]
+        with open(log, "w+", encoding="utf-8", errors="replace") as output:
+            try:
+                code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,
+                                      timeout=_TIMEOUT).returncode
+            except subprocess.TimeoutExpired:
+                code = f"none after {_TIMEOUT} s"
+            output.seek(0)
+            said = output.read()[-6000:]
+        if code != 0 or not os.path.exists(out):
+            raise RuntimeError(f"{cell.key} ended with {code}:\n{said}")
+        with open(out, encoding="utf-8") as file:
+            return json.load(file)

@@ -1,0 +1,189 @@
+"""The systems that are compared, each in its best honest form."""
+
+import dataclasses
+import re
+from typing import Any, Callable, Dict, List, Optional
+
+from benchmarks.side_by_side.job import Job
+
+
+class Nothing:
+    """Saves nothing. Also what the savers have in common: the base of the others."""
+
+    def __init__(self, job: Job, directory: str, pending: str):
+        self._job, self._directory, self._pending = job, directory, pending
+
+    def save(self) -> None:
+        """A checkpoint is due: returns when training may go on. Steps have ended."""
+
+    def finish(self) -> None:
+        """Returns when all that was saved is stored; raises what failed."""
+
+    def stats(self) -> Dict[str, Any]:
+        """Counters: "saves" that were due, "committed" and "skipped" among them, and what else there is to tell."""
+        return {"saves": 0, "committed": 0, "skipped": 0}
+
+
+class Ours(Nothing):
+    """A policy of tfadaptcp's engine."""
+
+    def __init__(self, job: Job, directory: str, pending: str, policy: Any, engine: Optional[Dict[str, Any]] = None,
+                 quantization: Any = None):
+        super().__init__(job, directory, pending)
+        import tfadaptcp
+        policy = tfadaptcp.policies.get(policy)
+        own = getattr(policy, "engine_options", tfadaptcp.EngineOptions())
+        # Checkpoints may take long here, and none may be given up.
+        options = dataclasses.replace(own, timeout_seconds=3600.0, update_wait_seconds=3600.0, **(engine or {}))
+        self._manager = tfadaptcp.CheckpointManager(job.model, f"{directory}/ours", policy, max_to_keep=2, engine=options,
+                                                    quantization=quantization)
+
+    def save(self) -> None:
+        self._manager.save(on_pending=self._pending, batch=self._job.step)
+        error = self._manager.poll()
+        if error is not None:
+            raise error
+
+    def finish(self) -> None:
+        self._manager.wait()
+
+    def stats(self) -> Dict[str, Any]:
+        return self._manager.stats()
+
+
+class Tracking(Ours):
+    """tfadaptcp attached, one base, and no other checkpoint."""
+
+    def __init__(self, job: Job, directory: str, pending: str):
+        super().__init__(job, directory, pending, "adaptive")
+        self._has_base = False
+
+    def save(self) -> None:
+        if not self._has_base:
+            super().save()
+            self._has_base = True
+
+
+class _Stock(Nothing):
+    """Writes everything while training stands still, and deletes what was written before."""
+
+    def __init__(self, job: Job, directory: str, pending: str):
+        super().__init__(job, directory, pending)
+        self._number = 0
+
+    def save(self) -> None:
+        import tensorflow as tf
+        self._number += 1
+        self._write(f"{self._directory}/{self._number}")
+        if self._number > 1:
+            # In the background, had anybody cared; here it costs next to nothing.
+            tf.io.gfile.rmtree(f"{self._directory}/{self._number - 1}")
+
+    def _write(self, path: str) -> None:
+        raise NotImplementedError
+
+    def stats(self) -> Dict[str, Any]:
+        return {"saves": self._number, "committed": self._number, "skipped": 0}
+
+
+class TfraFiles(_Stock):
+    """`save_to_file_system` of every table at once: each server writes its shards in parallel."""
+
+    def __init__(self, job: Job, directory: str, pending: str):
+        super().__init__(job, directory, pending)
+        self._functions: Dict[str, Any] = {}
+
+    def _write(self, path: str) -> None:
+        import tensorflow as tf
+        tf.io.gfile.makedirs(path)
+        self._on_all(path, "save_to_file_system")
+        # What it does not write: dense variables and the optimizer's scalars.
+        tf.train.Checkpoint(**{str(i): variable for i, variable in enumerate(_dense(self._job.model))}).write(f"{path}/dense")
+
+    def load(self, path: str) -> None:
+        """Reads back what was written there, by as many servers."""
+        import tensorflow as tf
+        self._on_all(path, "load_from_file_system")
+        tf.train.Checkpoint(**{str(i): variable for i, variable in enumerate(_dense(self._job.model))}).read(
+            f"{path}/dense").assert_consumed()
+
+    def _on_all(self, path: str, method: str) -> None:
+        import tensorflow as tf
+
+        # The path is an attribute of the op, so every checkpoint has a graph of its own.
+        @tf.function(autograph=False)
+        def run_all() -> None:
+            for number, table in enumerate(self._job.tables):
+                getattr(table, method)(path, file_name_list=[f"table{number}-{shard}" for shard in range(self._job.num_ps)])
+
+        run_all()
+
+
+class TfCheckpoint(_Stock):
+    """`tf.train.Checkpoint`: each server writes its part."""
+
+    def _write(self, path: str) -> None:
+        import tensorflow as tf
+        tf.io.gfile.makedirs(path)
+        tf.train.Checkpoint(model=self._job.model, optimizer=self._job.model.optimizer).write(f"{path}/checkpoint")
+
+    def load(self, path: str) -> None:
+        """Reads back what was written there, by as many servers."""
+        import tensorflow as tf
+        tf.train.Checkpoint(model=self._job.model, optimizer=self._job.model.optimizer).read(
+            f"{path}/checkpoint").expect_partial()
+
+
+def _dense(model: Any) -> List[Any]:
+    import tensorflow as tf
+    from tensorflow_recommenders_addons import dynamic_embedding as de
+    variables = list(model.variables) + [slot for slot in model.optimizer.variables()]
+    return [variable for variable in variables
+            if not isinstance(variable, de.TrainableWrapper) and re.search("shadow", variable.name) is None
+            and isinstance(variable, tf.Variable)]
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """One of the systems.
+
+    Attributes:
+        name: of cells and files.
+        title: of tables and plots.
+        make: makes its saver: make(job, directory, pending).
+        is_stock: runs in processes that have not imported tfadaptcp.
+        is_full: writes everything each time, standing still: what one checkpoint takes can be computed from another.
+        full_every: writes a base, standing still, after so many others.
+    """
+    name: str
+    title: str
+    make: Callable[..., Nothing]
+    is_stock: bool = False
+    is_full: bool = False
+    full_every: int = 0
+
+
+def _ours(**arguments: Any) -> Callable[..., Nothing]:
+    return lambda job, directory, pending: Ours(job, directory, pending, **arguments)
+
+
+_ONE_WRITER = {"writer_threads": 1, "upload_threads": 1}
+_NO_HURRY = {"lookup_capture": False}
+FULL_EVERY = 10
+
+SYSTEMS: Dict[str, System] = {system.name: system for system in (
+    System("none", "no checkpoints", Nothing, is_stock=True),
+    System("none_again", "no checkpoints, again", Nothing, is_stock=True),
+    System("tracking", "tracking on, no checkpoints", Tracking),
+    System("tfra_files", "TFRA save_to_file_system", TfraFiles, is_stock=True, is_full=True),
+    System("tf_checkpoint", "tf.train.Checkpoint", TfCheckpoint, is_stock=True, is_full=True),
+    System("native_incremental", "native incremental", _ours(policy="native_incremental")),
+    System("incr_ckpt", f"Incr CKPT-{FULL_EVERY}", _ours(policy=f"incr_ckpt_{FULL_EVERY}"), full_every=FULL_EVERY),
+    System("check_n_run", "Check-N-Run", _ours(policy="check_n_run", engine={"upload_threads": 1})),
+    System("check_n_run_quantized", "Check-N-Run, quantised",
+           _ours(policy="check_n_run", engine={"upload_threads": 1}, quantization="auto")),
+    System("adaptcp", "AdaptCP", _ours(policy="adaptive")),
+    System("adaptcp_no_lookup", "AdaptCP without lookup-triggered capture", _ours(policy="adaptive", engine=_NO_HURRY)),
+    System("adaptcp_one_writer", "AdaptCP without parallel writers", _ours(policy="adaptive", engine=_ONE_WRITER)),
+    System("adaptcp_neither", "AdaptCP with neither", _ours(policy="adaptive", engine={**_ONE_WRITER, **_NO_HURRY})),
+)}

@@ -1,0 +1,88 @@
+"""Statistics of the report, against values computed by hand."""
+
+import itertools
+import statistics
+
+import pytest
+
+from benchmarks.side_by_side import losses, windows, zipf
+from benchmarks.side_by_side.cells import Cell
+
+
+def results(**speeds):
+    return [{"cell": vars(Cell(system, round=number)), "steps_per_second": speed}
+            for system, rounds in speeds.items() for number, speed in rounds.items()]
+
+
+def test_systems_are_compared_within_their_rounds():
+    found = losses.throughput(results(none={0: 40, 1: 20, 2: 10}, adaptcp={0: 36, 1: 19, 2: 8, 3: 99}))
+    figures = found[Cell("any")]["adaptcp"]
+    assert (figures["median"], figures["least"], figures["greatest"], figures["rounds"]) == (0.9, 0.8, 0.95, 3)
+    lost = losses.loss(figures)
+    assert lost["median"] == pytest.approx(0.1) and lost["least"] == pytest.approx(0.05)
+    assert lost["greatest"] == pytest.approx(0.2)
+    assert lost["interval"] == pytest.approx((0.05, 0.2))
+
+
+def test_conditions_are_kept_apart():
+    found = results(none={0: 40}, adaptcp={0: 20})
+    other = [{"cell": vars(Cell(system, interval=300)), "steps_per_second": speed}
+             for system, speed in (("none", 50), ("adaptcp", 45))]
+    compared = losses.throughput(found + other)
+    assert compared[Cell("any")]["adaptcp"]["median"] == 0.5
+    assert compared[Cell("any", interval=300)]["adaptcp"]["median"] == 0.9
+
+
+def test_the_interval_is_that_of_all_resamples():
+    values = [1.0, 2.0, 4.0, 8.0, 16.0]
+    medians = sorted(statistics.median(sample) for sample in itertools.product(values, repeat=5))
+    exact = medians[int(0.025 * len(medians))], medians[-1 - int(0.025 * len(medians))]
+    assert losses.interval(values) == exact == (1.0, 16.0)
+    # In the middle too, where the edges are not the answer.
+    many = [1.0] + [2.0] * 5 + [3.0]
+    assert losses.interval(many) == (2.0, 2.0)
+    assert losses.interval([1.0, 2.0]) is None
+
+
+def test_windows_are_summed_and_not_averaged():
+    found = [{"steps": 100, "seconds": 2.0, "save_seconds": 0.0}, {"steps": 100, "seconds": 8.0, "save_seconds": 6.0}]
+    assert windows.steps_per_second(found) == 20
+    assert windows.steps_per_second(windows.slowed(found, 5)) == 10
+    assert [window["save_seconds"] for window in windows.slowed(found, 5)] == [5.0, 11.0]
+
+
+def test_windows_last_as_long_as_they_have_to():
+    now = [0.0]
+
+    def train(steps):
+        now[0] += steps / 10
+
+    def save():
+        now[0] += 5
+
+    found = windows.run(train, save, 100, 40, 2, lambda: now[0])
+    assert found == [{"steps": 100, "seconds": 15.0, "save_seconds": 5.0}] * 3
+    assert len(windows.run(train, save, 100, 0, 2, lambda: now[0])) == 2
+
+
+def test_step_times_are_those_between_ends_on_a_worker():
+    stamps = [(0.0, 10.0, 10.1), (1.0, 10.0, 10.3), (0.0, 10.1, 10.2), (0.0, 10.4, 10.5), (1.0, 10.3, 10.7)]
+    times = windows.step_times(stamps)
+    assert times["p50"] == pytest.approx(300) and times["max"] == pytest.approx(400)  # of 100, 300, 400
+    assert times["running_p50"] == pytest.approx(100) and times["running_max"] == pytest.approx(400)
+    assert windows.step_times([]) == {}
+
+
+def test_the_line_takes_what_its_narrowest_part_takes():
+    assert windows.seconds_on_the_line(100, 150, (10, 0)) == 10
+    assert windows.seconds_on_the_line(100, 1500, (10, 100)) == 15
+    assert windows.seconds_on_the_line(100, 1500, (0, 0)) == 0
+
+
+def test_a_thousandth_of_the_keys_takes_nine_tenths_of_the_accesses():
+    keys = 200_000
+    drawn = zipf.draw([400_000], 7, keys).numpy()
+    hot = {zipf.key_of(rank, keys) for rank in range(keys // 1000)}
+    assert sum(key in hot for key in drawn.tolist()) / len(drawn) == pytest.approx(0.9, abs=0.01)
+    assert drawn.min() >= 0 and drawn.max() < keys
+    assert len({zipf.key_of(rank, keys) for rank in range(keys)}) == keys
