@@ -77,7 +77,7 @@ def test_saved_model_loads_on_one_host_without_tfadaptcp(tmp_path):
     path = str(tmp_path / "model")
     exported = run_job(_JOBS, "export_after_training", env={"EXPORT_PATH": path})
     assert exported["captures"] > 0
-    found = run_job("tests.support.stock_jobs", "load_exported", env={"EXPORT_PATH": path})
+    found = run_job("tests.support.stock_jobs", "load_exported", env={"EXPORT_PATH": path}, fresh=True)
     assert found["tfadaptcp_loaded"] is False
     np.testing.assert_allclose(found["out"], exported["out"], rtol=1e-5)
 
@@ -85,8 +85,8 @@ def test_saved_model_loads_on_one_host_without_tfadaptcp(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_without_parameter_servers_nothing_changes():
-    patched = run_job("tests.support.stock_jobs", "train_patched")
-    stock = run_job("tests.support.stock_jobs", "train_stock")
+    patched = run_job("tests.support.stock_jobs", "train_patched", fresh=True)
+    stock = run_job("tests.support.stock_jobs", "train_stock", fresh=True)
     assert patched.pop("patched") and not stock.pop("patched")
     assert patched == stock
     assert patched["call_time_captures"] == 0

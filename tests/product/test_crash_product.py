@@ -6,19 +6,11 @@ beside it, what was broken is not on offer, and is gone after the next retention
 
 import signal
 
-import pytest
-
 from tests.support.lives import Lives
 
 
-@pytest.fixture
-def lives(tmp_path):
-    made = Lives(tmp_path / "lives")
-    yield made
-    made.end()
-
-
-def test_killed_at_file_operations(lives, tmp_path):
+def test_killed_at_file_operations(tmp_path):
+    lives = Lives(tmp_path / "lives")
     total = lives.live("")["operations"]
     assert total > 100
     log = tmp_path / "operations"

@@ -51,13 +51,15 @@ class Accumulating(keras.Model):
         self.optimizer.apply_gradients([pair for pair in pairs if isinstance(pair[1], de.TrainableWrapper)])
         for sum_, (gradient, _) in zip(self.gathered, [p for p in pairs if not isinstance(p[1], de.TrainableWrapper)]):
             sum_.assign_add(gradient)
-        if self.batches.assign_add(1) % 2 == 0:
-            self.optimizer.apply_gradients(list(zip(self.gathered, self.dense_variables())))
-            for sum_ in self.gathered:
-                sum_.assign(tf.zeros_like(sum_))
+        tf.cond(self.batches.assign_add(1) % 2 == 0, self.apply_gathered, lambda: None)
         self.loss_total.update_state(loss)
         self.error_total.update_state(labels, found)
         return {"loss": self.loss_total.result(), "error": self.error_total.result()}
+
+    def apply_gathered(self):
+        self.optimizer.apply_gradients(list(zip(self.gathered, self.dense_variables())))
+        for sum_ in self.gathered:
+            sum_.assign(tf.zeros_like(sum_))
 
 
 def accumulating(run_eagerly):

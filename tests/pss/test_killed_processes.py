@@ -7,15 +7,17 @@ import signal
 
 import pytest
 
+from tests.support import forks
 from tests.support.jobs import run_job
 from tests.support.lives import Lives
-from tfadaptcp.testing import LocalCluster
+from tfadaptcp.testing import LocalCluster, _server_process
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def run(tmp_path, chief_points, ps_points):
+def run(monkeypatch, tmp_path, chief_points, ps_points):
     """Returns how many coordinators and how many parameter servers were killed."""
+    monkeypatch.setattr(_server_process, "subprocess", forks.SUBPROCESS)
     lives = Lives(tmp_path / "lives")
     killed = {"chief": 0, "ps": 0}
     cluster = LocalCluster(1, 2)
@@ -38,14 +40,13 @@ def run(tmp_path, chief_points, ps_points):
                 cluster.restart("ps", victim)
         assert live("")["signal"] == 0
     finally:
-        lives.end()
         cluster.stop()
     return killed
 
 
-def test_killed_at_a_few_operations(tmp_path):
+def test_killed_at_a_few_operations(monkeypatch, tmp_path):
     chief = [(5, True), (19, True), (2, False), (9, False), (15, False), (24, False), (31, False)]
-    assert run(tmp_path, chief, [2, 9, 16, 27, 44]) == {"chief": 7, "ps": 5}
+    assert run(monkeypatch, tmp_path, chief, [2, 9, 16, 27, 44]) == {"chief": 7, "ps": 5}
 
 
 def test_workers_are_killed_and_training_goes_on(tmp_path):
@@ -67,7 +68,7 @@ def test_a_parameter_server_that_stands_still_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_at_many_operations(tmp_path):
+def test_killed_at_many_operations(monkeypatch, tmp_path):
     chief = [(at, True) for at in range(3, 33, 3)] + [(at, False) for at in range(1, 61, 5)]
-    killed = run(tmp_path, chief, range(1, 73, 4))
+    killed = run(monkeypatch, tmp_path, chief, range(1, 73, 4))
     assert killed["chief"] >= 20 and killed["ps"] >= 16, killed

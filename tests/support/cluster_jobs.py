@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
 
 from tests.support import embedding_model as em
+from tests.support import forks
 from tests.support.bases import end_scan
 from tfadaptcp import policies
 from tfadaptcp.attaching import ENGINE
@@ -347,13 +347,12 @@ def coordinators_one_after_another():
         env = {**os.environ, "CLUSTER": json.dumps(cluster.cluster_spec)}
         results = []
         for job in ("coordinator_that_dies", "second_coordinator"):
-            done = subprocess.run([sys.executable, "-m", "tests.support.jobs", __name__, job], env=env,
-                                  capture_output=True, text=True, timeout=150, check=False)
-            results.append(done)
-        killed, second = results
-        assert killed.returncode == -signal.SIGKILL, killed.stdout[-3000:] + killed.stderr[-3000:]
-        assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-3000:]
-        return json.loads(second.stdout.split("JOB RESULT ")[-1].splitlines()[0])
+            command = [sys.executable, "-m", "tests.support.jobs", "tests.support.cluster_jobs", job]
+            results.append(forks.run(command, env, 150))
+        (killed, why), (ended, printed) = results
+        assert killed == -signal.SIGKILL, why[-3000:]
+        assert ended == 0, printed[-3000:]
+        return json.loads(printed.split("JOB RESULT ")[-1].splitlines()[0])
 
 
 def killed_ps_then_restore():

@@ -1,7 +1,6 @@
-"""A server of processes that are killed while they make checkpoints.
+"""A process that is killed while it makes checkpoints.
 
-It has imported tfadaptcp and run no op of TensorFlow, so that it can fork: a child starts in no time.
-Reads a JSON request a line from stdin: {"directory", "oracle", "plan", "early", "cluster"}; answers with a JSON line.
+Its argument is {"directory", "oracle", "plan", "early", "cluster"} in JSON; it answers with a line of JSON.
 With a cluster, {"worker": [...], "ps": [...]}, the tables live on its parameter servers.
 """
 
@@ -96,7 +95,8 @@ class Job:
         self.acknowledged.write_text(str(step))
 
 
-def _child(request: dict, answer: int) -> None:
+def main() -> None:
+    request = json.loads(sys.argv[1])
     reply = {}
     try:
         plans = (request["plan"], None) if request["early"] else ("", request["plan"])
@@ -104,24 +104,8 @@ def _child(request: dict, answer: int) -> None:
                                   request["cluster"]).run(plans[1])
     except BaseException:
         reply["error"] = traceback.format_exc()
-    os.write(answer, json.dumps(reply).encode())
+    print("REPLY " + json.dumps(reply), flush=True)
     os._exit(0)
-
-
-def main() -> None:
-    for line in sys.stdin:
-        request = json.loads(line)
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            _child(request, writer)
-        os.close(writer)
-        with open(reader, "rb") as file:
-            text = file.read()
-        _, status = os.waitpid(child, 0)
-        reply = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, **json.loads(text or "{}")}
-        print("REPLY " + json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

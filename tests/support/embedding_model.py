@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
 
+from tests.support import quick_tracing  # noqa: F401
+
 KEYS = 4000
 DIM = 8
 COLUMNS = 4

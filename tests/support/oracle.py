@@ -15,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
 
+from tests.support import quick_tracing  # noqa: F401
+
 COLUMNS = 3
 DIM = 4
 

@@ -140,6 +140,7 @@ class _StopOnEvent(tf.keras.callbacks.Callback):
         self._event = event
 
     def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.03)  # a server is about to start, and needs the cores
         if self._event.is_set():
             self.model.stop_training = True
 

@@ -6,6 +6,7 @@ TFRA's signatures; the rest is TFRA's. A tracked op costs nothing measurable
 until a manager attaches to its table (one uncontended mutex per op, not per key).
 """
 
+import os
 import uuid
 
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import cuckoo_hashtable_ops
@@ -19,7 +20,16 @@ TRACKED_SUFFIXES = ("Find", "FindWithExists", "Insert", "Accum", "Remove", "Clea
 # Names the tables of this process. TFRA calls them table_<uid>, and parameter
 # servers outlive a coordinator: the next one would be handed the tables, and
 # the rows, of a dead job as if they were fresh variables.
-_PROCESS_TOKEN = uuid.uuid4().hex[:12]
+_process_token = ""
+
+
+def _new_process_token() -> None:
+    global _process_token
+    _process_token = uuid.uuid4().hex[:12]
+
+
+_new_process_token()
+os.register_at_fork(after_in_child=_new_process_token)
 
 
 class _TrackedOps:
@@ -47,7 +57,7 @@ def install() -> None:
     def create_resource(self):
         # None in graph mode, where TFRA shares by node name.
         if self._shared_name is not None and not self._shared_name.startswith("adaptcp_"):
-            self._shared_name = f"adaptcp_{_PROCESS_TOKEN}_{self._shared_name}"
+            self._shared_name = f"adaptcp_{_process_token}_{self._shared_name}"
         return create(self)
 
     table_class._create_resource = create_resource
