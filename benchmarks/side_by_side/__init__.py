@@ -1,1 +1,1 @@
-"""All systems side by side: the same job on a real cluster, a store that is capped, and a store of results that grows."""
+"""All systems side by side: the same job on a real cluster, a capped store, and a store of results that grows."""

@@ -1,6 +1,7 @@
 """Measures cells that are missing, and reports on those that are there.
 
     python -m benchmarks.side_by_side run [--core] [--minutes N] [--rows 5000000 ...] [--intervals 100 ...]
+    python -m benchmarks.side_by_side run --restores [--checkpoints 100] [--regimes published local] [--ps 2 1]
     python -m benchmarks.side_by_side report
 """
 
@@ -18,15 +19,17 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="measure what is missing")
     run.add_argument("--core", action="store_true", help="interval 100, published regime, 5M rows, 2 ps, waiting")
+    run.add_argument("--restores", action="store_true", help="restores instead of training")
+    run.add_argument("--checkpoints", type=int, default=100, help="with --restores: that are behind them")
     run.add_argument("--minutes", type=float, default=None, help="begin no cell after so many")
     run.add_argument("--rows", type=int, nargs="+", default=list(cells.ROWS))
     run.add_argument("--intervals", type=int, nargs="+", default=list(cells.INTERVALS))
-    run.add_argument("--regimes", nargs="+", default=list(cells.REGIMES), choices=tuple(cells.REGIMES))
+    run.add_argument("--regimes", nargs="+", default=list(cells.TRAINING_REGIMES), choices=tuple(cells.REGIMES))
     run.add_argument("--ps", type=int, nargs="+", default=[2, 1])
     run.add_argument("--pending", nargs="+", default=["wait", "skip"], choices=("wait", "skip"))
     run.add_argument("--systems", nargs="+", default=None, help="names; all of them if not given")
     run.add_argument("--rounds", type=int, default=cells.ROUNDS)
-    run.add_argument("--seconds", type=float, default=75.0, help="of training in each cell")
+    run.add_argument("--seconds", type=float, default=60.0, help="of training in each cell")
     run.add_argument("--most-of-others", type=float, default=MOST_OF_OTHERS,
                      help="a cell is rejected if others took more of the machine; greater only to try things out")
     run.add_argument("--directory", default=None, help="where the store is kept while a cell is measured")
@@ -41,7 +44,8 @@ def main() -> None:
         return
     for name in ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "TF_USE_LEGACY_KERAS"):
         os.environ.setdefault(name, {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}.get(name, "1"))
-    runner.run(Results(args.results, args.most_of_others), runner.planned(args), minutes=args.minutes, seconds=args.seconds, directory=args.directory)
+    runner.run(Results(args.results, args.most_of_others), runner.planned(args), minutes=args.minutes,
+               seconds=args.seconds, directory=args.directory, made=os.path.join(args.results, "made"))
 
 
 if __name__ == "__main__":

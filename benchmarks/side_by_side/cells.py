@@ -8,8 +8,10 @@ from typing import Dict, List
 # server, loses about three quarters of its throughput at an interval of 100 batches.
 PUBLISHED_EACH = 2_500_000
 TOTAL = 20 * PUBLISHED_EACH
-# Caps of the store: (each connection, all of them in each direction), in bytes per second; 0: none.
-REGIMES: Dict[str, tuple] = {"published": (PUBLISHED_EACH, TOTAL), "equal": (0, TOTAL), "none": (0, 0)}
+# Caps of the store: (each connection, all of them in each direction), in bytes per second; 0: none. "local": read from
+# the local disk by its own name, for restores only.
+REGIMES: Dict[str, tuple] = {"published": (PUBLISHED_EACH, TOTAL), "equal": (0, TOTAL), "none": (0, 0), "local": (0, 0)}
+TRAINING_REGIMES = ("published", "equal", "none")
 INTERVALS = (100, 300, 1000, 3000, 10_000)
 ROWS = (1_000_000, 5_000_000, 20_000_000)
 ROUNDS = 5
@@ -40,7 +42,8 @@ class Cell:
     restore_ps: int = 0
 
     def __post_init__(self):
-        for field, choices in (("regime", tuple(REGIMES)), ("pending", ("wait", "skip")), ("kind", ("train", "restore"))):
+        for field, choices in (("regime", tuple(REGIMES)), ("pending", ("wait", "skip")),
+                               ("kind", ("train", "restore"))):
             if getattr(self, field) not in choices:
                 raise ValueError(f"{field}: Received: {getattr(self, field)!r}. Expected: one of {choices}")
         if not re.fullmatch(r"[a-z0-9_]+", self.system):

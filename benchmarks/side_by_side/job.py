@@ -146,4 +146,5 @@ def start_cluster(num_ps: int, library: str, control: str, is_stock: bool) -> An
     env = {server.LIBRARY: library, VARIABLE: control, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if is_stock:
         env[server.STOCK] = "1"
-    return LocalCluster(WORKERS, num_ps, env={**env, "PYTHONPATH": os.getcwd()}, module="benchmarks.side_by_side.server")
+    env["PYTHONPATH"] = os.getcwd()
+    return LocalCluster(WORKERS, num_ps, env=env, module="benchmarks.side_by_side.server")

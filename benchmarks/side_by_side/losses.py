@@ -10,9 +10,9 @@ RESAMPLES, CONFIDENCE = 10_000, 0.95
 
 
 def by_round(results: List[Dict[str, Any]], value: str) -> Dict[Cell, Dict[str, Dict[int, float]]]:
-    """Returns {conditions: {system: {round: value}}}."""
+    """Returns {conditions: {system: {round: value}}}, of the results that have this value."""
     found: Dict[Cell, Dict[str, Dict[int, float]]] = {}
-    for result in results:
+    for result in (result for result in results if value in result):
         cell = Cell(**result["cell"])
         found.setdefault(cell.conditions, {}).setdefault(cell.system, {})[cell.round] = result[value]
     return found
@@ -42,8 +42,8 @@ def summary(values: Sequence[float]) -> Dict[str, Any]:
 def throughput(results: List[Dict[str, Any]], reference: str = "none") -> Dict[Cell, Dict[str, Dict[str, Any]]]:
     """For each conditions and system, a summary of its throughput over that of the reference in the same rounds.
 
-    A reference that was measured at another interval, regime or way of waiting would do as well, as it saves nothing: but
-    one of the same round and conditions is near in time, and only that counts.
+    A reference that was measured at another interval, regime or way of waiting would do as well, as it saves nothing:
+    but one of the same round and conditions is near in time, and only that counts.
     """
     compared: Dict[Cell, Dict[str, Dict[str, Any]]] = {}
     for conditions, systems in by_round(results, "steps_per_second").items():

@@ -1,4 +1,4 @@
-"""The figures, in the form that published ones have. The one place here that needs matplotlib (requirements-bench.txt)."""
+"""The figures, in the form that published ones have. Needs matplotlib (requirements-bench.txt), and alone here."""
 
 import statistics
 from pathlib import Path
@@ -10,15 +10,14 @@ from benchmarks.side_by_side.systems import SYSTEMS
 
 
 def draw(results: List[Dict[str, Any]], folder: Path) -> None:
-    """Writes side_by_side.png: throughput against interval, restore time by system, throughput over Check-N-Run by rows."""
+    """Writes side_by_side.png: throughput by interval, restore time by system, throughput over Check-N-Run by rows."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
-    training = [result for result in results if result["cell"]["kind"] == "train"]
-    _against_interval(left, losses.throughput(training))
-    _restores(middle, [result for result in results if result["cell"]["kind"] == "restore"])
-    _against_rows(right, losses.throughput(training, "check_n_run"))
+    _against_interval(left, losses.throughput(results))
+    _restores(middle, results)
+    _against_rows(right, losses.throughput(results, "check_n_run"))
     figure.savefig(folder / "side_by_side.png", dpi=100)
     pyplot.close(figure)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from benchmarks.side_by_side import losses, tables, targets
+from benchmarks.side_by_side.cells import Cell
 from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
 
 BEGIN, END = "<!-- side by side: generated, begin -->", "<!-- side by side: generated, end -->"
@@ -52,13 +53,14 @@ def summary(found: List[Dict[str, Any]]) -> Dict[str, Any]:
     return {
         "machines": sorted({result["facts"]["machine"].split(", load")[0] for result in found}),
         "commits": sorted({result["facts"]["commit"] for result in found}),
-        "versions": [dict(items) for items in sorted({tuple(sorted(result["facts"]["versions"].items())) for result in found})],
+        "versions": [dict(items) for items in
+                     sorted({tuple(sorted(result["facts"]["versions"].items())) for result in found})],
         "throughput": [{"conditions": vars(conditions), "system": system, "relative": figures,
                         "loss": losses.loss(figures)}
                        for conditions, systems in relative.items() for system, figures in systems.items()],
-        "restores": [{"conditions": vars(conditions), "system": system, "seconds": losses.summary(list(rounds.values()))}
-                     for conditions, systems in losses.by_round(
-                         [result for result in found if result["cell"]["kind"] == "restore"], "seconds").items()
+        "restores": [{"conditions": vars(conditions), "system": system,
+                      "seconds": losses.summary(list(rounds.values()))}
+                     for conditions, systems in losses.by_round(found, "seconds").items()
                      for system, rounds in systems.items()],
         "targets": [vars(target) for target in targets.check(found)]}
 
@@ -71,17 +73,15 @@ def markdown(found: List[Dict[str, Any]], aside: List[Dict[str, Any]]) -> str:
     measured = summary(found)
     lines = [
         f"{len(found)} measurements count, {rejected} were rejected (others took more than {MOST_OF_OTHERS:.0%} of the "
-        f"machine meanwhile), {len(aside) - rejected} failed and were made again. Machine: {'; '.join(measured['machines'])}. "
-        f"Commits: {', '.join(measured['commits'])}.", ""]
+        f"machine meanwhile), {len(aside) - rejected} failed and were made again. Machine: "
+        f"{'; '.join(measured['machines'])}. Commits: {', '.join(measured['commits'])}.", ""]
     lax = sum(result["most_of_others"] > MOST_OF_OTHERS for result in found)
     if lax:
         lines += [f"**{lax} of the measurements were made with a laxer rule, and prove nothing.**", ""]
     lines += tables.same_again(found)
     lines += tables.target_table(targets.check(found))
-    training = [result for result in found if result["cell"]["kind"] == "train"]
-    for conditions in sorted({losses.Cell(**result["cell"]).conditions for result in training}, key=lambda cell: cell.key):
-        lines += tables.training_table(conditions, training)
-    restores = [result for result in found if result["cell"]["kind"] == "restore"]
-    for conditions in sorted({losses.Cell(**result["cell"]).conditions for result in restores}, key=lambda cell: cell.key):
-        lines += tables.restore_table(conditions, restores)
+    for kind, table in (("train", tables.training_table), ("restore", tables.restore_table)):
+        own = [result for result in found if result["cell"]["kind"] == kind]
+        for conditions in sorted({Cell(**result["cell"]).conditions for result in own}, key=lambda cell: cell.key):
+            lines += table(conditions, own)
     return "\n".join(lines)

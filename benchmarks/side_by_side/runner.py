@@ -13,6 +13,9 @@ from benchmarks.side_by_side.cells import Cell, plan
 from benchmarks.side_by_side.results import Results
 from benchmarks.side_by_side.systems import SYSTEMS
 
+# Whose restores are compared: what else there is writes the same files as one of these.
+RESTORED = ("tfra_files", "tf_checkpoint", "native_incremental", "incr_ckpt", "check_n_run", "check_n_run_quantized",
+            "adaptcp")
 # No cell may take longer, whatever hangs.
 _TIMEOUT = 3600
 
@@ -23,6 +26,8 @@ def planned(args: argparse.Namespace) -> List[Cell]:
     core = [Cell("any")]
     if args.core:
         return plan(systems, core, args.rounds)
+    if args.restores:
+        return _planned_restores(args)
     others = [Cell("any", interval=interval, regime=regime, rows=rows, ps=ps, pending=pending)
               for pending in args.pending for ps in args.ps for rows in args.rows for regime in args.regimes
               for interval in args.intervals]
@@ -30,15 +35,31 @@ def planned(args: argparse.Namespace) -> List[Cell]:
                 args.rounds)
 
 
-def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None, seconds: float = 75.0,
-        directory: Optional[str] = None, measure: Optional[Callable[[Cell], Any]] = None) -> int:
-    """Measures what is missing, tries once more what fails or is rejected, and returns how many cells are still missing.
+def _planned_restores(args: argparse.Namespace) -> List[Cell]:
+    planned = []
+    for rows in args.rows:
+        for regime in args.regimes:
+            for restore_ps in args.ps:
+                conditions = [Cell("any", kind="restore", regime=regime, rows=rows, checkpoints=args.checkpoints,
+                                   restore_ps=restore_ps)]
+                names = [name for name in args.systems or RESTORED
+                         if restore_ps == conditions[0].ps or not SYSTEMS[name].is_full]
+                planned += plan(names, conditions, args.rounds)
+    return planned
+
+
+def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None, seconds: float = 60.0,
+        directory: Optional[str] = None, made: str = "", measure: Optional[Callable[[Cell], Any]] = None) -> int:
+    """Measures what is missing, and once more what fails or is rejected. Returns how many cells are still missing.
 
     Args:
         minutes: no cell is begun after so many.
+        seconds: of training in each cell.
+        directory: where the store is kept while a cell is measured; None: that of temporary files.
+        made: where the checkpoints are kept that restores are measured with.
         measure: measures a cell; that of `in_a_process` if not given.
     """
-    measure = measure or (lambda cell: in_a_process(cell, seconds, directory))
+    measure = measure or (lambda cell: in_a_process(cell, seconds, directory, made))
     missing = [cell for cell in cells if not results.has(cell)]
     print(f"{len(cells)} cells, {len(missing)} of them to be measured", flush=True)
     began = time.monotonic()
@@ -55,7 +76,8 @@ def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None,
                 said = f"failed: {str(error)[-600:]}"
             else:
                 why = results.put(cell, result)
-                said = f"{result['steps_per_second']:.1f} steps/s" if "steps_per_second" in result else ""
+                speed = result.get("steps_per_second")
+                said = f"{result['seconds']:.1f} s" if speed is None else f"{speed:.1f} steps/s"
                 said += "" if why is None else f", rejected: {why}"
             print(f"[{number + 1}/{len(missing)}] {cell.key}: {said}; {time.monotonic() - start:.0f} s", flush=True)
             if results.has(cell):
@@ -63,12 +85,13 @@ def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None,
     return sum(not results.has(cell) for cell in cells)
 
 
-def in_a_process(cell: Cell, seconds: float, directory: Optional[str]) -> Any:
+def in_a_process(cell: Cell, seconds: float, directory: Optional[str], made: str) -> Any:
     """Measures a cell. Raises RuntimeError with the end of what the process said if it fails."""
     with tempfile.TemporaryDirectory(prefix="side-by-side-result-") as folder:
         out, log = os.path.join(folder, "result.json"), os.path.join(folder, "log")
-        command = [sys.executable, "-m", "benchmarks.side_by_side.run_cell", "--cell", json.dumps(vars(cell)), "--out", out,
-                   "--seconds", str(seconds), *([] if directory is None else ["--directory", directory])]
+        command = [sys.executable, "-m", "benchmarks.side_by_side.run_cell", "--cell", json.dumps(vars(cell)),
+                   "--out", out, "--seconds", str(seconds), "--made", made]
+        command += [] if directory is None else ["--directory", directory]
         with open(log, "w+", encoding="utf-8", errors="replace") as output:
             try:
                 code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,

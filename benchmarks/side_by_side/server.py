@@ -1,4 +1,4 @@
-"""A worker or parameter server of a benchmark: `tfadaptcp.server` with the capped store, and without tfadaptcp if so told."""
+"""A worker or parameter server of a benchmark: `tfadaptcp.server` with the capped store; stock TFRA if so told."""
 
 import os
 

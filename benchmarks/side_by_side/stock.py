@@ -1,7 +1,7 @@
-"""Processes in which TFRA is as it is: tfadaptcp's modules can be imported, and the package does not put its own ops in.
+"""Processes in which TFRA is as it is: tfadaptcp's modules can be imported, and it does not put its own ops in.
 
-Importing `tfadaptcp` makes every table issue tracked ops, so systems that are to be measured without it import parts of it
-(clusters, servers, the fix for several workers) below a package that was never initialised.
+Importing `tfadaptcp` makes every table issue tracked ops, so systems that are to be measured without it import parts of
+it (clusters, servers, the fix for several workers) below a package that was never initialised.
 """
 
 import importlib.util

@@ -19,6 +19,9 @@ class Nothing:
     def finish(self) -> None:
         """Returns when all that was saved is stored; raises what failed."""
 
+    def close(self) -> None:
+        """Nothing will be saved any more."""
+
     def stats(self) -> Dict[str, Any]:
         """Counters: "saves" that were due, "committed" and "skipped" among them, and what else there is to tell."""
         return {"saves": 0, "committed": 0, "skipped": 0}
@@ -35,8 +38,8 @@ class Ours(Nothing):
         own = getattr(policy, "engine_options", tfadaptcp.EngineOptions())
         # Checkpoints may take long here, and none may be given up.
         options = dataclasses.replace(own, timeout_seconds=3600.0, update_wait_seconds=3600.0, **(engine or {}))
-        self._manager = tfadaptcp.CheckpointManager(job.model, f"{directory}/ours", policy, max_to_keep=2, engine=options,
-                                                    quantization=quantization)
+        self._manager = tfadaptcp.CheckpointManager(job.model, f"{directory}/ours", policy, max_to_keep=2,
+                                                    engine=options, quantization=quantization)
 
     def save(self) -> None:
         self._manager.save(on_pending=self._pending, batch=self._job.step)
@@ -49,6 +52,9 @@ class Ours(Nothing):
 
     def stats(self) -> Dict[str, Any]:
         return self._manager.stats()
+
+    def close(self) -> None:
+        self._manager.close()
 
 
 class Tracking(Ours):
@@ -98,14 +104,16 @@ class TfraFiles(_Stock):
         tf.io.gfile.makedirs(path)
         self._on_all(path, "save_to_file_system")
         # What it does not write: dense variables and the optimizer's scalars.
-        tf.train.Checkpoint(**{str(i): variable for i, variable in enumerate(_dense(self._job.model))}).write(f"{path}/dense")
+        self._dense().write(f"{path}/dense")
 
     def load(self, path: str) -> None:
         """Reads back what was written there, by as many servers."""
-        import tensorflow as tf
         self._on_all(path, "load_from_file_system")
-        tf.train.Checkpoint(**{str(i): variable for i, variable in enumerate(_dense(self._job.model))}).read(
-            f"{path}/dense").assert_consumed()
+        self._dense().read(f"{path}/dense").assert_consumed()
+
+    def _dense(self) -> Any:
+        import tensorflow as tf
+        return tf.train.Checkpoint(**{str(i): variable for i, variable in enumerate(_dense_variables(self._job.model))})
 
     def _on_all(self, path: str, method: str) -> None:
         import tensorflow as tf
@@ -114,7 +122,8 @@ class TfraFiles(_Stock):
         @tf.function(autograph=False)
         def run_all() -> None:
             for number, table in enumerate(self._job.tables):
-                getattr(table, method)(path, file_name_list=[f"table{number}-{shard}" for shard in range(self._job.num_ps)])
+                names = [f"table{number}-{shard}" for shard in range(self._job.num_ps)]
+                getattr(table, method)(path, file_name_list=names)
 
         run_all()
 
@@ -134,7 +143,7 @@ class TfCheckpoint(_Stock):
             f"{path}/checkpoint").expect_partial()
 
 
-def _dense(model: Any) -> List[Any]:
+def _dense_variables(model: Any) -> List[Any]:
     import tensorflow as tf
     from tensorflow_recommenders_addons import dynamic_embedding as de
     variables = list(model.variables) + [slot for slot in model.optimizer.variables()]
@@ -153,6 +162,7 @@ class System:
         make: makes its saver: make(job, directory, pending).
         is_stock: runs in processes that have not imported tfadaptcp.
         is_full: writes everything each time, standing still: what one checkpoint takes can be computed from another.
+        one_reader: each server reads what it restores by one connection.
         full_every: writes a base, standing still, after so many others.
     """
     name: str
@@ -160,6 +170,7 @@ class System:
     make: Callable[..., Nothing]
     is_stock: bool = False
     is_full: bool = False
+    one_reader: bool = False
     full_every: int = 0
 
 
@@ -177,11 +188,13 @@ SYSTEMS: Dict[str, System] = {system.name: system for system in (
     System("tracking", "tracking on, no checkpoints", Tracking),
     System("tfra_files", "TFRA save_to_file_system", TfraFiles, is_stock=True, is_full=True),
     System("tf_checkpoint", "tf.train.Checkpoint", TfCheckpoint, is_stock=True, is_full=True),
-    System("native_incremental", "native incremental", _ours(policy="native_incremental")),
-    System("incr_ckpt", f"Incr CKPT-{FULL_EVERY}", _ours(policy=f"incr_ckpt_{FULL_EVERY}"), full_every=FULL_EVERY),
-    System("check_n_run", "Check-N-Run", _ours(policy="check_n_run", engine={"upload_threads": 1})),
+    System("native_incremental", "native incremental", _ours(policy="native_incremental"), one_reader=True),
+    System("incr_ckpt", f"Incr CKPT-{FULL_EVERY}", _ours(policy=f"incr_ckpt_{FULL_EVERY}"), one_reader=True,
+           full_every=FULL_EVERY),
+    System("check_n_run", "Check-N-Run", _ours(policy="check_n_run", engine={"upload_threads": 1}),
+           one_reader=True),
     System("check_n_run_quantized", "Check-N-Run, quantised",
-           _ours(policy="check_n_run", engine={"upload_threads": 1}, quantization="auto")),
+           _ours(policy="check_n_run", engine={"upload_threads": 1}, quantization="auto"), one_reader=True),
     System("adaptcp", "AdaptCP", _ours(policy="adaptive")),
     System("adaptcp_no_lookup", "AdaptCP without lookup-triggered capture", _ours(policy="adaptive", engine=_NO_HURRY)),
     System("adaptcp_one_writer", "AdaptCP without parallel writers", _ours(policy="adaptive", engine=_ONE_WRITER)),

@@ -31,8 +31,9 @@ def training_table(conditions: Cell, results: List[Result]) -> List[str]:
     own = [result for result in results if Cell(**result["cell"]).conditions == conditions]
     compared = losses.throughput(own).get(conditions, {})
     lines = [f"**{_conditions(conditions)}**", "",
-             "| system | throughput, of none | loss, 95 % | ms per step p50 / p99 / max | CPU ms per step ps + workers + chief "
-             "(store) | MB per checkpoint | training waited | peak MB ps / worker / chief | checkpoints | |",
+             "| system | throughput, of none | loss, 95 % | ms per step p50 / p99 / max | CPU ms per step ps + "
+             "workers + chief (store) | MB per checkpoint | training waited | peak MB ps / worker / chief | "
+             "checkpoints | |",
              "|---|---|---|---|---|---|---|---|---|---|"]
     for name in sorted({result["cell"]["system"] for result in own}, key=list(SYSTEMS).index):
         cells = [result for result in own if result["cell"]["system"] == name]
@@ -49,11 +50,13 @@ def _training_row(cells: List[Result], relative: Any) -> str:
 
     times = "-"
     if all(cell["step_milliseconds"] for cell in cells):
-        times = " / ".join(f"{median(lambda cell: cell['step_milliseconds'][name]):.0f}" for name in ("p50", "p99", "max"))
-    saved = median(lambda cell: cell["saves"]["committed"])
-    megabytes = median(lambda cell: cell["bytes_written"] / 1e6 / max(1, cell["saves"]["committed"]))
+        times = " / ".join(f"{median(lambda cell: cell['step_milliseconds'][name]):.0f}"
+                           for name in ("p50", "p99", "max"))
+    saved = median(_written)
+    megabytes = median(lambda cell: cell["bytes_written"] / 1e6 / max(1, _written(cell)))
     waited = median(lambda cell: cell["waited_seconds"] / sum(window["seconds"] for window in cell["windows"]))
-    peaks = " / ".join(f"{median(lambda cell: cell['peak_bytes'][role] / 1e6):.0f}" for role in ("ps", "worker", "chief"))
+    peaks = " / ".join(f"{median(lambda cell: cell['peak_bytes'][role] / 1e6):.0f}"
+                       for role in ("ps", "worker", "chief"))
     skipped = median(lambda cell: cell["saves"]["skipped"])
     loss = None if relative is None else losses.loss(relative)
     return " | ".join([
@@ -64,20 +67,25 @@ def _training_row(cells: List[Result], relative: Any) -> str:
         _extrapolated(cells[0]["extrapolated"])])
 
 
+def _written(cell: Result) -> int:
+    return cell["saves"]["saves"] - cell["saves"]["skipped"]
+
+
 def _extrapolated(told: Any) -> str:
     if not told:
         return ""
     if "base_seconds" in told:
         return f"computed: 1 in {told['base_every']} is a base, {told['base_seconds']:.0f} s"
-    return (f"computed: written at {told['line_faster']:.1f} times the caps, {told['seconds_added_to_each_save']:.0f} s added "
-            "to each")
+    return (f"computed: written at {told['line_faster']:.1f} times the caps, "
+            f"{told['seconds_added_to_each_save']:.0f} s added to each")
 
 
 def restore_table(conditions: Cell, results: List[Result]) -> List[str]:
     """Restores of all systems under the same conditions; medians over the rounds."""
     own = [result for result in results if Cell(**result["cell"]).conditions == conditions]
-    lines = [f"**Restore after {conditions.checkpoints} checkpoints into {conditions.restore_ps} ps, {_conditions(conditions)}**",
-             "", "| system | seconds | MB read | readers | times AdaptCP's | |", "|---|---|---|---|---|---|"]
+    lines = [f"**Restore after {conditions.checkpoints} checkpoints into {conditions.restore_ps} ps, "
+             f"{_conditions(conditions)}**", "",
+             "| system | seconds | MB read | readers | times AdaptCP's | |", "|---|---|---|---|---|---|"]
     seconds = losses.by_round(own, "seconds").get(conditions, {})
     for name in sorted(seconds, key=list(SYSTEMS).index):
         cells = [result for result in own if result["cell"]["system"] == name]
@@ -93,8 +101,8 @@ def restore_table(conditions: Cell, results: List[Result]) -> List[str]:
 
 def _conditions(cell: Cell) -> str:
     each, total = (f"{cap / 1e6:g} MB/s" if cap else "not capped" for cap in REGIMES[cell.regime])
-    return (f"every {cell.interval} batches, {cell.rows:,} rows, {cell.ps} ps, regime {cell.regime} (a connection: {each}; in "
-            f"all: {total}), pending: {cell.pending}")
+    return (f"every {cell.interval} batches, {cell.rows:,} rows, {cell.ps} ps, regime {cell.regime} (a connection: "
+            f"{each}; in all: {total}), pending: {cell.pending}")
 
 
 def _relative(figures: Dict[str, Any]) -> str:

@@ -33,6 +33,10 @@ class Processes:
         return cls({**{job: [cluster.pid(job, i) for i in range(len(spec[job]))] for job in ("ps", "worker")},
                     "chief": [os.getpid()]})
 
+    @property
+    def roles(self) -> List[str]:
+        return list(self._pids)
+
     def cpu_seconds(self) -> Dict[str, float]:
         """Used since they began, by role; "machine" is all that ran on all cores, "elapsed" what could have run."""
         used = {role: sum(_cpu_of(pid) for pid in pids) for role, pids in self._pids.items()}

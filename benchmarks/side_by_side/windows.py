@@ -2,14 +2,19 @@
 
 import statistics
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 
-def run(train: Any, save: Any, interval: int, seconds: float, least: int, clock: Any = time.monotonic) -> List[Dict[str, float]]:
-    """Trains and saves for at least `seconds` and `least` intervals. Returns for each its seconds and those of the save."""
+def run(train: Any, save: Any, interval: int, seconds: float, least: int, most: Optional[int] = None,
+        clock: Any = time.monotonic) -> List[Dict[str, float]]:
+    """Trains and saves for at least `seconds` and `least` intervals. Returns of each its seconds and those of its save.
+
+    Args:
+        most: intervals, however long they take; None: any number.
+    """
     windows = []
     began = clock()
-    while len(windows) < least or clock() - began < seconds:
+    while len(windows) < least or (clock() - began < seconds and len(windows) != most):
         start = clock()
         train(interval)
         trained = clock()
@@ -25,7 +30,7 @@ def steps_per_second(windows: List[Dict[str, float]]) -> float:
 
 
 def step_times(stamps: List[Tuple[float, float, float]]) -> Dict[str, float]:
-    """Milliseconds that a worker took for a step, its waits included: from the end of its step before to the end of this.
+    """Milliseconds that a worker took for a step, all waits included: from the end of the one before to its own.
 
     Args:
         stamps: for each step (worker, when it began, when it ended), in any order.

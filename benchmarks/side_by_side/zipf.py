@@ -8,7 +8,7 @@ SCATTER = 2654435761
 
 
 def share(exponent: float, keys: int, first: float) -> float:
-    """Of the accesses, the share of the first `first` (a fraction) of the ranks, by the continuous form that is drawn from."""
+    """The share of the accesses that the first `first` (a fraction) of the ranks take, as they are drawn."""
     a = 1 - exponent
     return ((first * keys + 1) ** a - 1) / ((keys + 1.0) ** a - 1)
 

@@ -53,10 +53,10 @@ def stock_savers():
                 "kept": tf.io.gfile.listdir(f"capped://{store}/{name}"), "bytes": moved["bytes_written"],
                 "stats": saver.stats()}
         stamps = work.take_stamps()
-        names = {node.op for node in work._function.get_concrete_function().graph.as_graph_def().node}
-        library_ops = {node.op for function in work._function.get_concrete_function().graph.as_graph_def().library.function
-                       for node in function.node_def}
-    return {**found, "ops": sorted(op for op in names | library_ops if "Cuckoo" in op),
+        graph = work._function.get_concrete_function().graph.as_graph_def()
+        names = {node.op for nodes in (graph.node, *(function.node_def for function in graph.library.function))
+                 for node in nodes}
+    return {**found, "ops": sorted(op for op in names if "Cuckoo" in op),
             "workers": sorted({stamp[0] for stamp in stamps}), "steps": len(stamps),
             "forward": all(began < ended for _, began, ended in stamps)}
 

@@ -1,0 +1,75 @@
+"""The report: what it says of results that were made up."""
+
+import json
+
+import pytest
+
+from benchmarks.side_by_side import report, results, targets
+from benchmarks.side_by_side.cells import Cell
+
+FACTS = {"machine": "a machine, 2 cores, load 0.1", "commit": "abc", "versions": {"tensorflow": "2"}}
+
+
+def trained(system, speed, number=0, **conditions):
+    return Cell(system, round=number, **conditions), {
+        "facts": FACTS, "steps_per_second": speed, "others_share": 0.0, "windows": [{"steps": 100, "seconds": 4.0}],
+        "step_milliseconds": {"p50": 50.0, "p99": 99.0, "max": 200.0}, "waited_seconds": 1.0,
+        "bytes_written": 50_000_000,
+        "cpu_seconds_per_step": {"ps": 0.02, "worker": 0.01, "chief": 0.003}, "store_cpu_seconds_per_step": 0.001,
+        "peak_bytes": {"ps": 3e9, "worker": 1e9, "chief": 5e8}, "saves": {"saves": 4, "skipped": 2},
+        "extrapolated": None}
+
+
+def restored(system, seconds, number=0):
+    return Cell(system, kind="restore", checkpoints=100, restore_ps=2, round=number), {
+        "facts": FACTS, "seconds": seconds, "bytes_read": 2e9, "connections": 2, "extrapolated": None,
+        "others_share": 0.0}
+
+
+@pytest.fixture
+def store(tmp_path):
+    kept = results.Results(str(tmp_path / "results"))
+    for number, speed in enumerate((40.0, 50.0, 20.0)):
+        for system, share in (("none", 1.0), ("none_again", 1.01), ("adaptcp", 0.95), ("check_n_run", 0.2),
+                              ("tracking", 0.96)):
+            kept.put(*trained(system, speed * share, number))
+        kept.put(*restored("adaptcp", 10.0, number))
+        kept.put(*restored("check_n_run", 100.0 + number, number))
+    return kept
+
+
+def test_tables(store, tmp_path):
+    text = report.write(store, str(tmp_path / "results"))
+    assert "the second time 1.010 (1.010 to 1.010) of the first" in text
+    assert ("| AdaptCP | 0.950 (0.950 to 0.950) | 5.0% (5.0% to 5.0%) | 50 / 99 / 200 | 20.0 + 10.0 + 3.0 (1.0) | "
+            "25.0 | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped |  |") in text
+    assert "| Check-N-Run | 101.0 | 2000 | 2 | 10.10 | |" in text
+    summary = json.loads((tmp_path / "results" / "report" / "summary.json").read_text())
+    assert summary["machines"] == ["a machine, 2 cores"] and len(summary["throughput"]) == 5
+
+
+def test_targets(store):
+    found = {target.what: (target.measured, target.verdict) for target in targets.check(store.all())}
+    assert found["AdaptCP loses every 100 batches"] == ("5.0%", "met")
+    assert found["AdaptCP loses every 1000 batches"] == (targets.NOT_MEASURED, "")
+    assert found["tracking on, no checkpoints, of plain TFRA's throughput"] == ("96.0%", "**missed**")
+    assert found["throughput of AdaptCP every 100 batches, times Check-N-Run's"] == ("4.75", "met")
+    assert found["the highest throughput of all at every interval"] == ("100: adaptcp", "met")
+    assert found["restore of Check-N-Run, times AdaptCP's"] == ("10.10", "met")
+
+
+def test_what_was_measured_with_a_laxer_rule_is_said(tmp_path):
+    kept = results.Results(str(tmp_path), most_of_others=1.0)
+    kept.put(*trained("none", 40.0))
+    assert "**1 of the measurements were made with a laxer rule" in report.write(kept, str(tmp_path))
+
+
+def test_the_generated_section_is_replaced_and_nothing_else():
+    document = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+    assert report.replaced(document, "new") == f"before\n{report.BEGIN}\nnew\n{report.END}\nafter\n"
+    with pytest.raises(ValueError, match="without a generated section"):
+        report.replaced("nothing", "new")
+
+
+def test_nothing_measured(tmp_path):
+    assert report.write(results.Results(str(tmp_path)), str(tmp_path)) == "Nothing was measured yet."
