@@ -130,35 +130,43 @@ def test_encoders_come_where_rows_wait_for_them(tmp_path):
 
 
 def test_an_encoder_with_nothing_to_do_makes_room():
-    """A batch that takes all capture memory is in the hands of one that waits for what the files of another take."""
-    sizes = {"small": (4, 60_000), "wide": (256, 24_000)}  # in the order of the drain
+    """A batch that takes all capture memory is in the hands of one that waits for what the files of another take.
+
+    Two blocks fill the staging room. Rows are slow to encode at first, so that a second encoder comes.
+    """
+    sizes = {"slow": (64, 30_000), "wide": (512, 8_192)}  # in the order of the drain
     ids = tf.keras.Input((2,), dtype=tf.int64)
     layers = {name: de.keras.layers.Embedding(dim, name=name) for name, (dim, _) in sizes.items()}
     flat = [tf.keras.layers.Flatten()(layer(ids)) for layer in layers.values()]
     model = tf.keras.Model(ids, tf.keras.layers.Dense(1)(tf.keras.layers.Concatenate()(flat)))
-    model.compile(de.DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(0.1)), "mse")
-    model.train_on_batch(np.zeros((2, 2), np.int64), np.zeros(2))
+    model.compile(de.DynamicEmbeddingOptimizer(tf.keras.optimizers.legacy.Adam(0.1)), "mse")
+    model.optimizer._create_all_weights(model.trainable_variables)
 
-    def write(value):
-        for name, (dim, count) in sizes.items():
-            layers[name].params.upsert(tf.range(count, dtype=tf.int64), tf.fill([count, dim], value))
+    def values(name, turn):
+        dim, count = sizes[name]
+        return tf.random.stateless_normal([count, dim], (turn, dim))  # no two alike: k-means takes longest
+
+    def write(turn):
+        for name, (_, count) in sizes.items():
+            layers[name].params.upsert(tf.range(count, dtype=tf.int64), values(name, turn))
 
     directory = f"ram://idle-{os.getpid()}/checkpoints"
     manager = tfadaptcp.CheckpointManager(
         model, directory, "incremental", quantization=tfadaptcp.Quantization(4, "kmeans"),
-        engine=tfadaptcp.EngineOptions(capture_memory_bytes=1 << 20, block_bytes=1 << 18, buffer_bytes=1 << 20,
-                                       segment_bytes=1 << 28, writer_threads=2, timeout_seconds=60.0))
+        engine=tfadaptcp.EngineOptions(capture_memory_bytes=1 << 24, block_bytes=3 << 19, buffer_bytes=1 << 20,
+                                       segment_bytes=1 << 28, writer_threads=2, timeout_seconds=30.0))
     encoders = []
-    for turn in range(1, 5):
-        write(float(turn))
+    for turn in range(12):
+        write(turn)
         manager.save() and manager.wait()
         encoders.append(manager.stats()["encoder_threads"])
     assert 2 in encoders, encoders
-    write(0.5)
+    write(99)
     model.load_adaptcp(directory)
     for name, (dim, count) in sizes.items():
-        values = layers[name].params.lookup(tf.range(count, dtype=tf.int64))
-        assert values.shape == (count, dim) and np.all(values.numpy() == 4.0)
+        restored = layers[name].params.lookup(tf.range(count, dtype=tf.int64))
+        assert restored.shape == (count, dim)
+        tf.debugging.assert_near(restored, values(name, 11), atol=1.5)  # 4 bits; many of another turn are further away
 
 
 def test_segments_are_for_all_connections(place):
