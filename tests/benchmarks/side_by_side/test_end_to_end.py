@@ -48,7 +48,7 @@ def test_a_restore_is_measured_with_checkpoints_made_once(tmp_path):
 
 
 def test_stock_systems_save_everything_through_the_store(tmp_path):
-    found = run_job("tests.support.side_by_side_jobs", "stock_savers", env={"STORE": str(tmp_path)})
+    found = run_job("tests.support.side_by_side_jobs", "stock_savers", env={"STORE": str(tmp_path)}, fresh=True)
     assert found["ops"] and all(op.startswith("TFRA>") for op in found["ops"])
     assert found["workers"] == [0.0, 1.0] and found["steps"] == 14 and found["forward"]
     for name in ("tfra_files", "tf_checkpoint"):
