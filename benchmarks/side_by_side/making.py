@@ -29,7 +29,7 @@ def make(cell: Cell, directory: str, made: str) -> Dict[str, Any]:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     start = time.monotonic()
-    with running(directory, cell.ps, cell.rows, system.is_stock) as (job, _, facts):
+    with running(directory, cell.ps, cell.rows, system.is_stock, system.bytes_per_row) as (job, _, facts):
         saver = system.make(job, f"capped://{partial}", "wait")
         job.fill()
         for number in range(cell.checkpoints + 1):

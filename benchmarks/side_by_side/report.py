@@ -1,6 +1,7 @@
 """Makes of the results a summary, tables, plots, and the generated section of a document."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -10,12 +11,14 @@ from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
 
 BEGIN, END = "<!-- side by side: generated, begin -->", "<!-- side by side: generated, end -->"
 
+PLOTS, SUMMARY = "side_by_side.png", "side_by_side.json"
+
 
 def write(results: Results, directory: str, document: Optional[str] = None) -> str:
-    """Writes summary.json, report.md and the plots into `directory`/report; returns the report, and prints it.
+    """Writes the report, its plots and its summary into `directory`/report; returns the report, and prints it.
 
     Args:
-        document: its section between `BEGIN` and `END` is replaced by the report.
+        document: its section between `BEGIN` and `END` is replaced by the report; plots and summary go beside it.
 
     Raises:
         ValueError: the document has no such section.
@@ -24,17 +27,22 @@ def write(results: Results, directory: str, document: Optional[str] = None) -> s
     folder.mkdir(exist_ok=True)
     found = results.all()
     text = markdown(found, results.aside())
-    (folder / "report.md").write_text(text, encoding="utf-8")
-    (folder / "summary.json").write_text(json.dumps(summary(found), indent=1), encoding="utf-8")
-    print(text)
     try:
         from benchmarks.side_by_side import plots
-        plots.draw(found, folder)
+        if found:
+            plots.draw(found, folder / PLOTS)
+            text += f"\n![What is measured, as plots]({PLOTS})\n"
     except ImportError as error:
         print(f"No plots: {error}. They need requirements-bench.txt.")
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    (folder / SUMMARY).write_text(json.dumps(summary(found), indent=1), encoding="utf-8")
+    print(text)
     if document is not None:
         path = Path(document)
         path.write_text(replaced(path.read_text(encoding="utf-8"), text), encoding="utf-8")
+        for name in (PLOTS, SUMMARY):
+            if (folder / name).exists():
+                shutil.copy(folder / name, path.parent / name)
     return text
 
 

@@ -30,7 +30,7 @@ def measure(cell: Cell, directory: str, made: str) -> Dict[str, Any]:
     forget_cached(folder)
     caps = REGIMES[cell.regime]
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    with running(directory, cell.restore_ps, cell.rows, system.is_stock) as (job, control, facts):
+    with running(directory, cell.restore_ps, cell.rows, system.is_stock, system.bytes_per_row) as (job, control, facts):
         store = str(folder) if cell.regime == "local" else f"capped://{folder}"
         faster = 1.0
         if system.one_reader:

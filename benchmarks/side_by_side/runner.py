@@ -87,11 +87,11 @@ def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None,
 
 def in_a_process(cell: Cell, seconds: float, directory: Optional[str], made: str) -> Any:
     """Measures a cell. Raises RuntimeError with the end of what the process said if it fails."""
-    with tempfile.TemporaryDirectory(prefix="side-by-side-result-") as folder:
+    with tempfile.TemporaryDirectory(prefix="side-by-side-", dir=directory) as folder:
         out, log = os.path.join(folder, "result.json"), os.path.join(folder, "log")
         command = [sys.executable, "-m", "benchmarks.side_by_side.run_cell", "--cell", json.dumps(vars(cell)),
-                   "--out", out, "--seconds", str(seconds), "--made", made]
-        command += [] if directory is None else ["--directory", directory]
+                   "--out", out, "--seconds", str(seconds), "--made", made, "--directory", os.path.join(folder, "cell")]
+        os.mkdir(os.path.join(folder, "cell"))
         with open(log, "w+", encoding="utf-8", errors="replace") as output:
             try:
                 code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,

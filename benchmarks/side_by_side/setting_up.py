@@ -11,13 +11,18 @@ from benchmarks.side_by_side.capped import build, control
 
 
 @contextlib.contextmanager
-def running(directory: str, ps: int, rows: int, is_stock: bool) -> Iterator[Any]:
+def running(directory: str, ps: int, rows: int, is_stock: bool, bytes_per_row: int) -> Iterator[Any]:
     """Yields a job, the control of its store, and the facts of the machine; once in a process.
 
     Args:
+        bytes_per_row: what the servers need for each, its slots and whatever saves it included.
         directory: local; gets the control's page, and `store`, for what is to go there.
         is_stock: the job is to know nothing of tfadaptcp.
+
+    Raises:
+        MemoryError: the job would need more than there is, and the kernel would end some process or other.
     """
+    watching.require_memory(rows * bytes_per_row)
     library, page = str(build.build()), os.path.join(directory, "caps")
     os.environ[control.VARIABLE] = page
     caps = control.Control(page)

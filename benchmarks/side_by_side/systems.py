@@ -163,6 +163,7 @@ class System:
         is_stock: runs in processes that have not imported tfadaptcp.
         is_full: writes everything each time, standing still: what one checkpoint takes can be computed from another.
         one_reader: each server reads what it restores by one connection.
+        bytes_per_row: memory that its servers need for a row of 3 tables of dim 16, by measurement.
         full_every: writes a base, standing still, after so many others.
     """
     name: str
@@ -171,6 +172,7 @@ class System:
     is_stock: bool = False
     is_full: bool = False
     one_reader: bool = False
+    bytes_per_row: int = 750
     full_every: int = 0
 
 
@@ -186,8 +188,8 @@ SYSTEMS: Dict[str, System] = {system.name: system for system in (
     System("none", "no checkpoints", Nothing, is_stock=True),
     System("none_again", "no checkpoints, again", Nothing, is_stock=True),
     System("tracking", "tracking on, no checkpoints", Tracking),
-    System("tfra_files", "TFRA save_to_file_system", TfraFiles, is_stock=True, is_full=True),
-    System("tf_checkpoint", "tf.train.Checkpoint", TfCheckpoint, is_stock=True, is_full=True),
+    System("tfra_files", "TFRA save_to_file_system", TfraFiles, is_stock=True, is_full=True, bytes_per_row=900),
+    System("tf_checkpoint", "tf.train.Checkpoint", TfCheckpoint, is_stock=True, is_full=True, bytes_per_row=1500),
     System("native_incremental", "native incremental", _ours(policy="native_incremental"), one_reader=True),
     System("incr_ckpt", f"Incr CKPT-{FULL_EVERY}", _ours(policy=f"incr_ckpt_{FULL_EVERY}"), one_reader=True,
            full_every=FULL_EVERY),

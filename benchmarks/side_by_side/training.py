@@ -22,7 +22,7 @@ LONGEST_SAVE = 8.0
 def measure(cell: Cell, directory: str, seconds: float) -> Dict[str, Any]:
     """Starts a cluster, fills the tables, trains for at least `seconds`, and returns what came of it."""
     system = SYSTEMS[cell.system]
-    with running(directory, cell.ps, cell.rows, system.is_stock) as (job, control, facts):
+    with running(directory, cell.ps, cell.rows, system.is_stock, system.bytes_per_row) as (job, control, facts):
         return {"facts": facts, **_measure(cell, system, job, control, f"capped://{directory}/store", seconds)}
 
 

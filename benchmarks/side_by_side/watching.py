@@ -20,6 +20,14 @@ def facts() -> Dict[str, Any]:
                          for name in ("tensorflow", "tensorflow-recommenders-addons", "numpy")}}
 
 
+def require_memory(needed: float) -> None:
+    """Raises MemoryError if that many bytes are not to be had."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    available = int(lines["MemAvailable"].split()[0]) * 1024
+    if needed > available:
+        raise MemoryError(f"Received: {available / 1e9:.1f} GB of memory available. Expected: {needed / 1e9:.1f} GB")
+
+
 class Processes:
     """The processes of a job by role; others are whatever else runs on the machine."""
 

@@ -31,7 +31,7 @@ def test_a_cell_is_measured_once_and_reported(tmp_path):
     assert all(found["peak_bytes"][role] > 1e8 and found["cpu_seconds_per_step"][role] > 0
                for role in ("ps", "worker", "chief"))
     assert found["step_milliseconds"]["max"] >= found["step_milliseconds"]["p50"] > 0
-    assert "AdaptCP |" in command(tmp_path, "report") and (tmp_path / "report" / "summary.json").exists()
+    assert "AdaptCP |" in command(tmp_path, "report") and (tmp_path / "report" / "side_by_side.json").exists()
     assert not list(tmp_path.glob("side-by-side-*"))  # the store, and what clusters leave
 
 

@@ -44,7 +44,7 @@ def test_tables(store, tmp_path):
     assert ("| AdaptCP | 0.950 (0.950 to 0.950) | 5.0% (5.0% to 5.0%) | 50 / 99 / 200 | 20.0 + 10.0 + 3.0 (1.0) | "
             "25.0 | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped |  |") in text
     assert "| Check-N-Run | 101.0 | 2000 | 2 | 10.10 | |" in text
-    summary = json.loads((tmp_path / "results" / "report" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "results" / "report" / report.SUMMARY).read_text())
     assert summary["machines"] == ["a machine, 2 cores"] and len(summary["throughput"]) == 5
 
 
@@ -69,6 +69,15 @@ def test_the_generated_section_is_replaced_and_nothing_else():
     assert report.replaced(document, "new") == f"before\n{report.BEGIN}\nnew\n{report.END}\nafter\n"
     with pytest.raises(ValueError, match="without a generated section"):
         report.replaced("nothing", "new")
+
+
+def test_what_goes_beside_a_document(store, tmp_path):
+    document = tmp_path / "benchmarks.md"
+    document.write_text(f"{report.BEGIN}\n{report.END}\nafter\n")
+    text = report.write(store, str(tmp_path / "results"), str(document))
+    assert text in document.read_text() and document.read_text().endswith("\nafter\n")
+    assert json.loads((tmp_path / report.SUMMARY).read_text())["commits"] == ["abc"]
+    assert (report.PLOTS in text) == (tmp_path / report.PLOTS).exists()  # there is matplotlib, or there is not
 
 
 def test_nothing_measured(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.side_by_side import cells, results, runner
+from benchmarks.side_by_side import cells, results, runner, watching
 from benchmarks.side_by_side.cells import Cell
 
 
@@ -71,3 +71,9 @@ def test_no_cell_is_begun_when_the_time_is_over(tmp_path):
 def test_unknown_conditions_are_refused():
     with pytest.raises(ValueError, match="regime: Received: 'fast'"):
         Cell("a", regime="fast")
+
+
+def test_a_job_that_has_not_the_memory_does_not_begin():
+    with pytest.raises(MemoryError, match=r"GB of memory available. Expected: 1000000.0 GB"):
+        watching.require_memory(1e15)
+    watching.require_memory(1e6)
