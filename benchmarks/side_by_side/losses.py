@@ -39,14 +39,15 @@ def summary(values: Sequence[float]) -> Dict[str, Any]:
             "interval": interval(values), "rounds": len(values)}
 
 
-def throughput(results: List[Dict[str, Any]], reference: str = "none") -> Dict[Cell, Dict[str, Dict[str, Any]]]:
+def throughput(results: List[Dict[str, Any]], reference: str = "none",
+               value: str = "steps_per_second") -> Dict[Cell, Dict[str, Dict[str, Any]]]:
     """For each conditions and system, a summary of its throughput over that of the reference in the same rounds.
 
     A reference that was measured at another interval, regime or way of waiting would do as well, as it saves nothing:
     but one of the same round and conditions is near in time, and only that counts.
     """
     compared: Dict[Cell, Dict[str, Dict[str, Any]]] = {}
-    for conditions, systems in by_round(results, "steps_per_second").items():
+    for conditions, systems in by_round(results, value).items():
         for system, rounds in systems.items():
             found = ratios(rounds, systems.get(reference, {}))
             if found:

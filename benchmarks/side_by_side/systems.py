@@ -4,6 +4,7 @@ import dataclasses
 import re
 from typing import Any, Callable, Dict, List, Optional
 
+from benchmarks.side_by_side.bases import Switch
 from benchmarks.side_by_side.job import Job
 
 
@@ -34,7 +35,8 @@ class Ours(Nothing):
                  quantization: Any = None):
         super().__init__(job, directory, pending)
         import tfadaptcp
-        policy = tfadaptcp.policies.get(policy)
+        self.new_bases = Switch()
+        policy = self.new_bases.put_into(tfadaptcp.policies.get(policy))
         own = getattr(policy, "engine_options", tfadaptcp.EngineOptions())
         # Checkpoints may take long here, and none may be given up.
         options = dataclasses.replace(own, timeout_seconds=3600.0, update_wait_seconds=3600.0, **(engine or {}))
@@ -164,7 +166,9 @@ class System:
         is_full: writes everything each time, standing still: what one checkpoint takes can be computed from another.
         one_reader: each server reads what it restores by one connection.
         bytes_per_row: memory that its servers need for a row of 3 tables of dim 16, by measurement.
-        full_every: writes a base, standing still, after so many others.
+        bases: how it makes new ones: "" never, or as everything else; "standing still" as another checkpoint; "beside"
+            training.
+        full_every: makes one after so many others, whatever they are.
     """
     name: str
     title: str
@@ -173,6 +177,7 @@ class System:
     is_full: bool = False
     one_reader: bool = False
     bytes_per_row: int = 750
+    bases: str = ""
     full_every: int = 0
 
 
@@ -192,13 +197,17 @@ SYSTEMS: Dict[str, System] = {system.name: system for system in (
     System("tf_checkpoint", "tf.train.Checkpoint", TfCheckpoint, is_stock=True, is_full=True, bytes_per_row=1500),
     System("native_incremental", "native incremental", _ours(policy="native_incremental"), one_reader=True),
     System("incr_ckpt", f"Incr CKPT-{FULL_EVERY}", _ours(policy=f"incr_ckpt_{FULL_EVERY}"), one_reader=True,
-           full_every=FULL_EVERY),
+           bases="standing still", full_every=FULL_EVERY),
     System("check_n_run", "Check-N-Run", _ours(policy="check_n_run", engine={"upload_threads": 1}),
-           one_reader=True),
+           one_reader=True, bases="standing still"),
     System("check_n_run_quantized", "Check-N-Run, quantised",
-           _ours(policy="check_n_run", engine={"upload_threads": 1}, quantization="auto"), one_reader=True),
-    System("adaptcp", "AdaptCP", _ours(policy="adaptive")),
-    System("adaptcp_no_lookup", "AdaptCP without lookup-triggered capture", _ours(policy="adaptive", engine=_NO_HURRY)),
-    System("adaptcp_one_writer", "AdaptCP without parallel writers", _ours(policy="adaptive", engine=_ONE_WRITER)),
-    System("adaptcp_neither", "AdaptCP with neither", _ours(policy="adaptive", engine={**_ONE_WRITER, **_NO_HURRY})),
+           _ours(policy="check_n_run", engine={"upload_threads": 1}, quantization="auto"), one_reader=True,
+           bases="standing still"),
+    System("adaptcp", "AdaptCP", _ours(policy="adaptive"), bases="beside"),
+    System("adaptcp_no_lookup", "AdaptCP without lookup-triggered capture", _ours(policy="adaptive", engine=_NO_HURRY),
+           bases="beside"),
+    System("adaptcp_one_writer", "AdaptCP without parallel writers", _ours(policy="adaptive", engine=_ONE_WRITER),
+           bases="beside"),
+    System("adaptcp_neither", "AdaptCP with neither", _ours(policy="adaptive", engine={**_ONE_WRITER, **_NO_HURRY}),
+           bases="beside"),
 )}

@@ -31,17 +31,18 @@ def training_table(conditions: Cell, results: List[Result]) -> List[str]:
     own = [result for result in results if Cell(**result["cell"]).conditions == conditions]
     compared = losses.throughput(own).get(conditions, {})
     lines = [f"**{_conditions(conditions)}**", "",
-             "| system | throughput, of none | loss, 95 % | ms per step p50 / p99 / max | CPU ms per step ps + "
-             "workers + chief (store) | MB per checkpoint | training waited | peak MB ps / worker / chief | "
+             "| system | throughput, of none | between bases | loss, 95 % | ms per step p50 / p99 / max | CPU ms "
+             "per step ps + workers + chief (store) | MB per checkpoint | training waited | peak MB ps / worker / chief | "
              "checkpoints | |",
-             "|---|---|---|---|---|---|---|---|---|---|"]
+             "|---|---|---|---|---|---|---|---|---|---|---|"]
+    between = losses.throughput(own, value="between_bases").get(conditions, {})
     for name in sorted({result["cell"]["system"] for result in own}, key=list(SYSTEMS).index):
         cells = [result for result in own if result["cell"]["system"] == name]
-        lines.append(f"| {SYSTEMS[name].title} | {_training_row(cells, compared.get(name))} |")
+        lines.append(f"| {SYSTEMS[name].title} | {_training_row(cells, compared.get(name), between.get(name))} |")
     return lines + [""]
 
 
-def _training_row(cells: List[Result], relative: Any) -> str:
+def _training_row(cells: List[Result], relative: Any, between: Any) -> str:
     def median(value: Callable[[Result], float]) -> float:
         return statistics.median(value(cell) for cell in cells)
 
@@ -60,24 +61,28 @@ def _training_row(cells: List[Result], relative: Any) -> str:
     skipped = median(lambda cell: cell["saves"]["skipped"])
     loss = None if relative is None else losses.loss(relative)
     return " | ".join([
-        "-" if relative is None else _relative(relative), "-" if loss is None else _loss(loss), times,
+        "-" if relative is None else _relative(relative), "-" if between is None else f"{between['median']:.3f}",
+        "-" if loss is None else _loss(loss), times,
         f"{per_step('ps'):.1f} + {per_step('worker'):.1f} + {per_step('chief'):.1f} "
         f"({median(lambda cell: 1000 * cell['store_cpu_seconds_per_step']):.1f})",
         f"{megabytes:.1f}", f"{waited:.1%}", peaks, f"{saved:.0f}" + (f", {skipped:.0f} skipped" if skipped else ""),
-        _extrapolated(cells[0]["extrapolated"])])
+        _extrapolated(cells)])
 
 
 def _written(cell: Result) -> int:
     return cell["saves"]["saves"] - cell["saves"]["skipped"]
 
 
-def _extrapolated(told: Any) -> str:
-    if not told:
-        return ""
-    if "base_seconds" in told:
-        return f"computed: 1 in {told['base_every']} is a base, {told['base_seconds']:.0f} s"
-    return (f"computed: written at {told['line_faster']:.1f} times the caps, "
-            f"{told['seconds_added_to_each_save']:.0f} s added to each")
+def _extrapolated(cells: List[Result]) -> str:
+    """What of a row was computed."""
+    told, found = cells[0]["extrapolated"], cells[0]["new_bases"]
+    if told:
+        return (f"computed: written at {told['line_faster']:.1f} times the caps, "
+                f"{told['seconds_added_to_each_save']:.0f} s added to each")
+    if found and found["every"]:
+        seconds = statistics.median(cell["new_bases"]["seconds"] for cell in cells)
+        return f"of {found['every']} checkpoints one is a base, {found['how']}, {seconds:.1f} s longer"
+    return ""
 
 
 def restore_table(conditions: Cell, results: List[Result]) -> List[str]:

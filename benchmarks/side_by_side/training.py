@@ -3,7 +3,7 @@
 import time
 from typing import Any, Dict
 
-from benchmarks.side_by_side import watching, windows
+from benchmarks.side_by_side import bases, watching, windows
 from benchmarks.side_by_side.capped.control import Control, moved
 from benchmarks.side_by_side.cells import REGIMES, Cell
 from benchmarks.side_by_side.job import Job
@@ -31,23 +31,21 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
     saver = system.make(job, directory, cell.pending)
     result: Dict[str, Any] = {"fill_seconds": job.fill()}
     job.train(min(cell.interval, AGING_STEPS))
-    control.forget_maxima()
-    before, start = control.counters(), time.monotonic()
-    saver.save()
-    saver.finish()
-    first = moved(before, control.counters())
-    result.update(first_save_seconds=time.monotonic() - start, first_save_bytes=first["bytes_written"])
+    first = _save(saver, control)
+    result.update(first_save_seconds=first["seconds"], first_save_bytes=first["bytes_written"])
+    if system.bases:
+        saver.new_bases.turned_to = "never"
+    aging = []
     for number in range(AGE):
         job.train(min(cell.interval, AGING_STEPS))
-        # Increments do not grow, and what makes a base after so many is to make none while it is measured.
-        if not system.is_full and (not system.full_every or number == AGE - 1):
-            saver.save()
-            saver.finish()
+        if not system.is_full or number == AGE - 1:
+            aging.append(_save(saver, control))
 
     caps = REGIMES[cell.regime]
     on_line = windows.seconds_on_the_line(first["most_bytes_of_a_connection"], first["bytes_written"], caps)
     faster = max(1.0, on_line / LONGEST_SAVE) if system.is_full else 1.0
     control.cap(*(faster * cap for cap in caps))
+    restore_bytes = _restore_bytes(saver)
     if not system.is_full:
         # The clock starts as it stops: with a checkpoint under way, if the system writes in the background.
         job.train(cell.interval)
@@ -58,56 +56,85 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
     control.forget_maxima()
     cpu, line, stats = processes.cpu_seconds(), control.counters(), saver.stats()
     found = windows.run(job.train, saver.save, cell.interval, seconds,
-                        LEAST_WINDOWS if cell.interval < LONG_INTERVAL else 1,
-                        system.full_every - 2 if system.full_every else None)
+                        LEAST_WINDOWS if cell.interval < LONG_INTERVAL else 1)
     taken = watching.used(cpu, processes.cpu_seconds())
     peaks, passed = processes.peak_bytes(), moved(line, control.counters())
-    tail = time.monotonic()
     saver.finish()
-    tail = time.monotonic() - tail
-    ended = saver.stats()
-    if ended["committed"] + ended["skipped"] != ended["saves"]:
-        raise RuntimeError(f"{cell.key}: Received: {ended}. Expected: all saves committed or skipped")
-    stamps = job.take_stamps()
-    control.cap()
+    ended, stamps = saver.stats(), job.take_stamps()
 
     result["extrapolated"] = None
     if faster > 1:
-        added = on_line - on_line / faster
+        # Of what a save takes, the line's part is what it takes longer than without caps.
+        saving = sum(window["save_seconds"] for window in found) / len(found)
+        added = max(0.0, saving - aging[-1]["seconds"]) * (faster - 1)
         found = windows.slowed(found, added)
         result["extrapolated"] = {"line_faster": faster, "seconds_added_to_each_save": added}
-    if system.full_every:
-        found, result["extrapolated"] = _with_bases(found, system, job, control, directory, caps)
+    result["new_bases"] = None
+    steady = found
+    if system.bases:
+        growth = (_restore_bytes(saver) - restore_bytes) / (len(found) + 1)
+        told = _new_bases(cell, system, job, saver, control, found, aging, first, growth)
+        if told["every"]:
+            steady = windows.slowed(found, told["seconds"] / told["every"])
+        result["new_bases"] = told
+    stored = saver.stats()
+    if stored["committed"] + stored["skipped"] != stored["saves"]:
+        raise RuntimeError(f"{cell.key}: Received: {stored}. Expected: all saves committed or skipped")
     steps = sum(window["steps"] for window in found)
     result.update(
-        steps_per_second=windows.steps_per_second(found), windows=found, steps=steps,
-        step_milliseconds=windows.step_times(stamps), others_share=watching.others_share(taken),
+        steps_per_second=windows.steps_per_second(steady), between_bases=windows.steps_per_second(found), windows=found,
+        steps=steps, step_milliseconds=windows.step_times(stamps), others_share=watching.others_share(taken),
         cpu_seconds_per_step={role: value / steps for role, value in taken.items() if role in processes.roles},
         store_cpu_seconds_per_step=passed["cpu_ns"] / 1e9 / steps, peak_bytes=peaks,
         bytes_written=passed["bytes_written"], objects_written=passed["objects_written"],
-        connections=passed["open_most"], tail_seconds=tail,
-        waited_seconds=sum(window["save_seconds"] for window in found),
+        connections=passed["open_most"], waited_seconds=sum(window["save_seconds"] for window in found),
         saves={name: ended[name] - stats[name] for name in ("saves", "skipped")},
-        bases=ended.get("bases", 0) - stats.get("bases", 0),
         last_save={name: value for name, value in ended.items() if isinstance(value, (int, float, str))})
     return result
 
 
-def _with_bases(found: Any, system: System, job: Job, control: Control, directory: str, caps: Any) -> Any:
-    """The windows with the base that comes after every so many: it is written once, uncapped, and the line is added."""
-    from benchmarks.side_by_side.systems import Ours
-    base = Ours(job, f"{directory}/base", "wait", policy="full", engine={"capture": "blocking", "writer_threads": 1,
-                                                                         "upload_threads": 1})
-    control.cap()
+def _save(saver: Any, control: Control) -> Dict[str, float]:
+    """Saves and waits until it is stored. Returns what passed the line, and "seconds"."""
+    control.forget_maxima()
     before, start = control.counters(), time.monotonic()
-    base.save()
-    base.finish()
-    seconds = time.monotonic() - start
-    written = moved(before, control.counters())["bytes_written"]
-    # One connection at a time from each server.
-    seconds += windows.seconds_on_the_line(written / job.num_ps, written, caps)
-    share = seconds / (system.full_every + 1)
-    ordinary = sum(window["save_seconds"] for window in found) / len(found)
-    # Of every full_every + 1 checkpoints one is a base, and the others are as measured.
-    changed = windows.slowed(found, share - ordinary / (system.full_every + 1))
-    return changed, {"base_seconds": seconds, "base_bytes": written, "base_every": system.full_every + 1}
+    saver.save()
+    saver.finish()
+    return {**moved(before, control.counters()), "seconds": time.monotonic() - start}
+
+
+def _restore_bytes(saver: Any) -> float:
+    """Rows that a restore of the last checkpoint would read, in bytes; 0 where nobody says."""
+    return (saver.stats().get("actual") or {}).get("bytes_restore", 0)
+
+
+def _new_bases(cell: Cell, system: System, job: Job, saver: Any, control: Control, found: Any, aging: Any,
+               first: Dict[str, float], growth: float) -> Dict[str, Any]:
+    """Makes a base as the system does. Returns how many "seconds" longer it takes, and "every" how many checkpoints."""
+    caps, base = REGIMES[cell.regime], first["bytes_written"]
+    saver.new_bases.turned_to = "now"
+    if system.bases == "beside":
+        control.cap(*caps)
+        start = time.monotonic()
+        saver.save()
+        saver.new_bases.turned_to = "never"
+        cut = time.monotonic() - start
+        beside = windows.run(job.train, saver.save, cell.interval, 0, 1, goes_on=lambda: saver.stats()["scanning"])
+        saver.finish()
+        seconds = cut + bases.seconds_beside(beside, found)
+        every = bases.checkpoints_before_a_base(base, growth, _most_restored())
+    else:
+        control.cap()
+        made = _save(saver, control)
+        # One connection from each server; in place of another checkpoint.
+        usual = sum(window["save_seconds"] for window in found) / len(found)
+        seconds = made["seconds"] + windows.seconds_on_the_line(
+            made["bytes_written"] / job.num_ps, made["bytes_written"], caps) - usual
+        every = 1 + (system.full_every or bases.differentials_before_a_base(
+            aging[0]["bytes_written"], aging[-1]["bytes_written"], AGE, base, cell.interval / AGING_STEPS))
+    control.cap()
+    return {"every": every, "seconds": seconds, "how": system.bases}
+
+
+def _most_restored() -> float:
+    from tfadaptcp.policies import Adaptive
+    return Adaptive().max_restore_factor

@@ -2,19 +2,19 @@
 
 import statistics
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 
-def run(train: Any, save: Any, interval: int, seconds: float, least: int, most: Optional[int] = None,
-        clock: Any = time.monotonic) -> List[Dict[str, float]]:
+def run(train: Any, save: Any, interval: int, seconds: float, least: int,
+        goes_on: Callable[[], bool] = lambda: False, clock: Any = time.monotonic) -> List[Dict[str, float]]:
     """Trains and saves for at least `seconds` and `least` intervals. Returns of each its seconds and those of its save.
 
     Args:
-        most: intervals, however long they take; None: any number.
+        goes_on: whether there is to be another one, whatever there has been.
     """
     windows = []
     began = clock()
-    while len(windows) < least or (clock() - began < seconds and len(windows) != most):
+    while len(windows) < least or clock() - began < seconds or goes_on():
         start = clock()
         train(interval)
         trained = clock()

@@ -12,12 +12,14 @@ FACTS = {"machine": "a machine, 2 cores, load 0.1", "commit": "abc", "versions":
 
 def trained(system, speed, number=0, **conditions):
     return Cell(system, round=number, **conditions), {
-        "facts": FACTS, "steps_per_second": speed, "others_share": 0.0, "windows": [{"steps": 100, "seconds": 4.0}],
+        "facts": FACTS, "steps_per_second": speed, "between_bases": 1.02 * speed,
+        "others_share": 0.0, "windows": [{"steps": 100, "seconds": 4.0}],
         "step_milliseconds": {"p50": 50.0, "p99": 99.0, "max": 200.0}, "waited_seconds": 1.0,
         "bytes_written": 50_000_000,
         "cpu_seconds_per_step": {"ps": 0.02, "worker": 0.01, "chief": 0.003}, "store_cpu_seconds_per_step": 0.001,
         "peak_bytes": {"ps": 3e9, "worker": 1e9, "chief": 5e8}, "saves": {"saves": 4, "skipped": 2},
-        "extrapolated": None}
+        "extrapolated": None,
+        "new_bases": {"every": 12, "seconds": 3.0, "how": "beside"} if system == "adaptcp" else None}
 
 
 def restored(system, seconds, number=0):
@@ -41,8 +43,9 @@ def store(tmp_path):
 def test_tables(store, tmp_path):
     text = report.write(store, str(tmp_path / "results"))
     assert "the second time 1.010 (1.010 to 1.010) of the first" in text
-    assert ("| AdaptCP | 0.950 (0.950 to 0.950) | 5.0% (5.0% to 5.0%) | 50 / 99 / 200 | 20.0 + 10.0 + 3.0 (1.0) | "
-            "25.0 | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped |  |") in text
+    assert ("| AdaptCP | 0.950 (0.950 to 0.950) | 0.950 | 5.0% (5.0% to 5.0%) | 50 / 99 / 200 | 20.0 + 10.0 + 3.0 "
+            "(1.0) | 25.0 | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped | of 12 checkpoints one is a base, beside, 3.0 s "
+            "longer |") in text
     assert "| Check-N-Run | 101.0 | 2000 | 2 | 10.10 | |" in text
     summary = json.loads((tmp_path / "results" / "report" / report.SUMMARY).read_text())
     assert summary["machines"] == ["a machine, 2 cores"] and len(summary["throughput"]) == 5
