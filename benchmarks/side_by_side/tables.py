@@ -32,8 +32,8 @@ def training_table(conditions: Cell, results: List[Result]) -> List[str]:
     compared = losses.throughput(own).get(conditions, {})
     lines = [f"**{_conditions(conditions)}**", "",
              "| system | throughput, of none | between bases | loss, 95 % | ms per step p50 / p99 / max | CPU ms "
-             "per step ps + workers + chief (store) | MB per checkpoint | training waited | peak MB ps / worker / chief | "
-             "checkpoints | |",
+             "per step ps + workers + chief (store) | MB per checkpoint | training waited | "
+             "peak MB ps / worker / chief | checkpoints | |",
              "|---|---|---|---|---|---|---|---|---|---|---|"]
     between = losses.throughput(own, value="between_bases").get(conditions, {})
     for name in sorted({result["cell"]["system"] for result in own}, key=list(SYSTEMS).index):
