@@ -238,7 +238,8 @@ class CheckpointManager:
           * Who captured the rows: "rows_by_drain" in the background, of its own accord, "rows_by_lookup" because a
             lookup hurried them, "rows_by_update" an update that came first; "updates_delayed" waited,
             "update_wait_seconds" altogether, because the memory for captured rows was full, and the drain
-            "capture_wait_seconds". "capture_peak_bytes": the most that was captured and not encoded yet.
+            "capture_wait_seconds"; "rest_seconds" are what threads left to training on a busy machine.
+            "capture_peak_bytes": the most that was captured and not encoded yet.
           * Who wrote them: "encoder_threads", "upload_threads" at once, "uploads" of segments, "upload_retries" after
             attempts that failed. "staged_peak_bytes": the most that waited for its upload; "staging_wait_seconds" that
             encoders waited, because it was as much as `buffer_bytes`.

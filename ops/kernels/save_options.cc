@@ -1,6 +1,5 @@
 #include "ops/kernels/save_options.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,8 @@ namespace adaptcp {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+// What a long save takes of a machine that others want to use, too.
+constexpr double kMachineShare = 0.08;
 
 // A 32nd of the machine's memory, within bounds: for rows on their way, and for
 // segments that wait in memory.
@@ -35,12 +36,6 @@ void ParseCaptureOptions(const Json& request, SaveOptions* options) {
       Or<size_t>(request, "capture_memory_bytes", ShareOfMemory());
   options->update_wait = std::chrono::milliseconds(
       Or<int64_t>(request, "update_wait_ms", 10000));
-}
-
-void GiveWay() {
-  // On Linux a niceness is of a thread.
-  constexpr int kNice = 10;
-  (void)::setpriority(PRIO_PROCESS, 0, kNice);
 }
 
 Status ParseSaveOptions(const Json& request, uint64_t bytes,
@@ -81,6 +76,9 @@ Status ParseSaveOptions(const Json& request, uint64_t bytes,
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   options->writer_threads =
       std::max(1, Or<int>(request, "writer_threads", std::max(1, cores / 2)));
+  // Readers and encoders together.
+  options->core_share =
+      std::min(1.0, kMachineShare * cores / (2 * options->writer_threads));
   options->upload_bytes_per_second =
       request.value("upload_bytes_per_second", uint64_t{0});
   options->retry_for =

@@ -30,13 +30,10 @@ struct SaveOptions {
   bool direct = true;
   std::shared_ptr<BufferDirectory> buffer;  // null: staged in memory
   std::chrono::milliseconds retry_for{0};
-  // Reading and encoding give way to whoever trains: for what nobody waits for.
-  bool gives_way = false;
+  // Of a core, for each of the threads that read and encode, once the save has
+  // taken a while and where others want the core: see Pace.
+  double core_share = 1;
 };
-
-// Has the calling thread, which has to be one of its own, get a tenth of a core
-// where others want it, and all of it where none does.
-void GiveWay();
 
 // What a cut needs to know; touches no disk.
 void ParseCaptureOptions(const Json& request, SaveOptions* options);

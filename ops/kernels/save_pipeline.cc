@@ -27,6 +27,8 @@ Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
     return !status_.ok() || used_ == 0 || used_ + bytes <= limit_;
   };
   if (!fits()) {
+    ++waiting_;
+    urgent_.notify_all();
     const auto start = std::chrono::steady_clock::now();
     const auto waited = [&] {
       return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -35,9 +37,11 @@ Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
     };
     if (source != CaptureSource::kUpdate) {
       room_.wait(lock, fits);
+      --waiting_;
       counters_.drain_wait_ns += waited();
     } else {
       const bool in_time = room_.wait_for(lock, update_wait_, fits);
+      --waiting_;
       counters_.update_wait_ns += waited();
       ++counters_.updates_delayed;
       if (!in_time) {
@@ -51,6 +55,7 @@ Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
   ADAPTCP_RETURN_IF_ERROR(status_);
   used_ += bytes;
   peak_ = std::max(peak_, used_);
+  if (used_ > limit_ / 2) urgent_.notify_all();
   return Status::Ok();
 }
 
@@ -105,6 +110,18 @@ bool SavePipeline::Pop(std::unique_ptr<CapturedBatch>* batch,
   return true;
 }
 
+void SavePipeline::Rest(std::chrono::nanoseconds time) {
+  if (time <= std::chrono::nanoseconds(0)) return;
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock<std::mutex> lock(mu_);
+  urgent_.wait_for(lock, time, [&] {
+    return used_ > limit_ / 2 || waiting_ > 0 || !status_.ok();
+  });
+  counters_.rest_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::steady_clock::now() - start)
+                           .count();
+}
+
 bool SavePipeline::is_crowded() const {
   constexpr size_t kSome = 2;
   std::lock_guard<std::mutex> lock(mu_);
@@ -122,6 +139,7 @@ void SavePipeline::Abort(const Status& why) {
     if (status_.ok()) status_ = why;
     queue_.clear();
     room_.notify_all();
+    urgent_.notify_all();
     work_.notify_all();
     idle_.notify_all();
   }

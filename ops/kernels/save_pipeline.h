@@ -42,6 +42,7 @@ struct CaptureCounters {
   std::atomic<uint64_t> update_wait_ns{0};
   std::atomic<uint64_t> updates_delayed{0};
   std::atomic<uint64_t> drain_wait_ns{0};
+  std::atomic<uint64_t> rest_ns{0};
 };
 
 // Thread-safe. Its mutex is a leaf: no other lock is taken under it.
@@ -79,6 +80,10 @@ class SavePipeline {
   bool Pop(std::unique_ptr<CapturedBatch>* batch,
            const std::function<void()>& idle = nullptr);
 
+  // Sleeps, for as long as there is room for captures: with less than half of it
+  // left the work is urgent, since updates may have to wait.
+  void Rest(std::chrono::nanoseconds time);
+
   // Whether those who encode have more to do than they can, or less.
   bool is_crowded() const;
   bool is_starved() const;
@@ -97,11 +102,13 @@ class SavePipeline {
   const std::chrono::milliseconds update_wait_;
   mutable std::mutex mu_;
   std::condition_variable room_;      // bytes were released, or aborted
+  std::condition_variable urgent_;    // bytes were asked for, or aborted
   std::condition_variable work_;      // a batch came, closed, or aborted
   std::condition_variable idle_;      // running_ fell to 0, closed, or aborted
   std::deque<std::unique_ptr<CapturedBatch>> queue_;
   size_t used_ = 0;
   size_t peak_ = 0;
+  int waiting_ = 0;  // threads that wait for room
   int running_ = 0;
   int popping_ = 0;  // threads that wait for a batch
   bool closed_ = false;

@@ -9,6 +9,13 @@ namespace adaptcp {
 
 namespace tf = tensorflow;
 
+namespace {
+
+// Checkpoints of a hundred thousand rows are over sooner than that.
+constexpr std::chrono::milliseconds kFreeCpu(100);
+
+}  // namespace
+
 Status SaveWriter::Create(const Json& request, const SaveOptions& options,
                           std::shared_ptr<const Session> session,
                           const std::vector<std::unique_ptr<Group>>& groups,
@@ -20,7 +27,7 @@ Status SaveWriter::Create(const Json& request, const SaveOptions& options,
   made->session_ = std::move(session);
   made->pipeline_ = pipeline;
   made->most_encoders_ = options.writer_threads;
-  made->gives_way_ = options.gives_way;
+  made->pace_ = std::make_unique<Pace>(options.core_share, kFreeCpu);
   room->SetLimit(options.buffer_bytes);
   rate->SetRate(options.upload_bytes_per_second);
   TransferOptions transfer;
@@ -57,7 +64,6 @@ void SaveWriter::StartEncoder() {
     if (others >= most_encoders_) return;  // another one was faster
   } while (!encoders_.compare_exchange_weak(others, others + 1));
   const bool started = crew_.Start([self = shared_from_this()] {
-    if (self->gives_way_) GiveWay();
     SegmentEncoder encoder(self->plan_.get());
     self->End(self->Encode(&encoder), &encoder);
   });
@@ -74,6 +80,7 @@ bool SaveWriter::WantsEncoder() const {
 }
 
 Status SaveWriter::Encode(SegmentEncoder* encoder) {
+  Pace::Meter meter(pace_.get(), TimesOfThisThread());
   std::unique_ptr<CapturedBatch> batch;
   while (pipeline_->Pop(&batch, [&] {
     const Status status = encoder->MakeRoom();
@@ -84,6 +91,7 @@ Status SaveWriter::Encode(SegmentEncoder* encoder) {
     pipeline_->Release(batch->reserved);
     batch.reset();
     ADAPTCP_RETURN_IF_ERROR(status);
+    pipeline_->Rest(meter.Due(TimesOfThisThread()));
   }
   return pipeline_->status();
 }

@@ -17,6 +17,7 @@
 #include "ops/kernels/save_pipeline.h"
 #include "ops/kernels/segment_encoder.h"
 #include "ops/kernels/tf_util.h"
+#include "ops/util/pace.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace adaptcp {
@@ -49,6 +50,9 @@ class SaveWriter : public std::enable_shared_from_this<SaveWriter> {
   // SegmentEncoder.
   Status Finish(Json* objects);
 
+  // Of all who read and encode for this save.
+  Pace* pace() { return pace_.get(); }
+
   // Once finished: {group: bytes}.
   const std::map<std::string, uint64_t>& row_bytes() const {
     return row_bytes_;
@@ -69,7 +73,7 @@ class SaveWriter : public std::enable_shared_from_this<SaveWriter> {
   std::unique_ptr<SegmentTransfer> transfer_;
   std::unique_ptr<SegmentPlan> plan_;
   int most_encoders_ = 1;
-  bool gives_way_ = false;
+  std::unique_ptr<Pace> pace_;
   std::atomic<int> encoders_{0};  // started
   Crew crew_;
 

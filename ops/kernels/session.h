@@ -20,6 +20,7 @@
 #include "ops/kernels/group.h"
 #include "ops/kernels/save_pipeline.h"
 #include "ops/tracker/gate.h"
+#include "ops/util/pace.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace adaptcp {
@@ -108,11 +109,11 @@ class Session : public std::enable_shared_from_this<Session> {
   uint64_t SampleSize() const;
   // Captures all that the pending cut needs, in as many threads as there is work
   // for.
-  void Drain(Seq sequence, const std::shared_ptr<SavePipeline>& pipeline,
+  void Drain(Seq sequence, SavePipeline* pipeline, Pace* pace,
              int most_threads);
   // Hands all rows over, read beside training.
   Status ScanGroups(tensorflow::OpKernelContext* ctx, Seq start,
-                    SavePipeline* pipeline, uint64_t* rows);
+                    SavePipeline* pipeline, Pace* pace, uint64_t* rows);
   Status CheckRestore(uint64_t number, const char* what) const;
   Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
   // Under mu_.

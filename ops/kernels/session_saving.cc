@@ -27,7 +27,7 @@ double SecondsSince(Clock::time_point start) {
 
 }  // namespace
 
-void Session::Drain(Seq sequence, const std::shared_ptr<SavePipeline>& pipeline,
+void Session::Drain(Seq sequence, SavePipeline* pipeline, Pace* pace,
                     int most_threads) {
   std::mutex mu;
   std::vector<std::thread> helpers;
@@ -43,19 +43,19 @@ void Session::Drain(Seq sequence, const std::shared_ptr<SavePipeline>& pipeline,
   };
   drain = [&] {
     TableContext context;
+    Pace::Meter meter(pace, TimesOfThisThread());
     for (const auto& group : groups_) {
       for (bool done = false; !done;) {
         // A failure has aborted the pipeline, which says why.
         for (const auto& any : groups_) {
-          if (!any->CaptureHurried(context.get(), sequence, pipeline.get())
-                   .ok()) {
+          if (!any->CaptureHurried(context.get(), sequence, pipeline).ok()) {
             return;
           }
         }
-        if (!group->CaptureNext(context.get(), sequence, pipeline.get(), &done)
-                 .ok()) {
+        if (!group->CaptureNext(context.get(), sequence, pipeline, &done).ok()) {
           return;
         }
+        pipeline->Rest(meter.Due(TimesOfThisThread()));
         if (!done && pipeline->is_starved()) help();
       }
     }
@@ -104,7 +104,7 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   });
   if (status.ok()) {
     writer->Start(std::move(slices), dense);
-    Drain(sequence, pipeline, options.writer_threads);
+    Drain(sequence, pipeline.get(), writer->pace(), options.writer_threads);
     pipeline->CloseWhenIdle();
     drained_after = SecondsSince(start);
     for (const auto& group : groups_) {
@@ -131,6 +131,7 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
                 {"update_wait_seconds", counters.update_wait_ns.load() * 1e-9},
                 {"capture_wait_seconds", counters.drain_wait_ns.load() * 1e-9},
                 {"capture_peak_bytes", pipeline->peak_bytes()},
+                {"rest_seconds", counters.rest_ns.load() * 1e-9},
                 {"drain_seconds", drained_after},
                 {"save_seconds", SecondsSince(start)}});
   *reply = {{"objects", objects},
@@ -156,7 +157,9 @@ void Session::VoidScans() {
 }
 
 Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
-                           SavePipeline* pipeline, uint64_t* rows) {
+                           SavePipeline* pipeline, Pace* pace,
+                           uint64_t* rows) {
+  Pace::Meter meter(pace, TimesOfThisThread());
   for (const auto& group : groups_) {
     // Rows of interval `start` may still be written otherwise.
     if (start == 0 || group->current_sequence() <= start) {
@@ -175,6 +178,7 @@ Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
       ADAPTCP_RETURN_IF_ERROR(
           pipeline->Reserve(batch->reserved, CaptureSource::kDrain));
       pipeline->Push(std::move(batch), CaptureSource::kDrain);
+      pipeline->Rest(meter.Due(TimesOfThisThread()));
     }
   }
   return Status::Ok();
@@ -188,8 +192,6 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
   for (const auto& group : groups_) bytes += group->TotalBytes();
   SaveOptions options;
   ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
-  options.gives_way = true;
-  GiveWay();
   const auto pipeline = std::make_shared<SavePipeline>(
       options.capture_memory_bytes, options.update_wait);
   std::shared_ptr<SaveWriter> writer;
@@ -204,7 +206,8 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
   uint64_t rows = 0;
   Json objects;
   writer->Start(Json::array(), {});
-  Status status = ScanGroups(ctx, start, pipeline.get(), &rows);
+  Status status = ScanGroups(ctx, start, pipeline.get(),
+                             writer->pace(), &rows);
   if (!status.ok()) pipeline->Abort(status);
   pipeline->CloseWhenIdle();
   status = writer->Finish(&objects);

@@ -1,10 +1,7 @@
 """Bases without a cut: read beside training and checkpoints, and used by the right heads only."""
 
-import contextlib
-import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -248,40 +245,3 @@ def test_bases_there_is_no_room_for_do_not_keep_checkpoints_from_being_written(t
     referenced = {ref.path.split("/")[1] for ref in head.objects} | set(job.copies)
     assert {path.name for path in (tmp_path / "data").iterdir()} == referenced and head.base_sequence == first.sequence
     job.check_all()
-
-
-def niceness():
-    """Of the threads of this process, sorted."""
-    found = []
-    for path in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.append(int((path / "stat").read_text().rpartition(")")[2].split()[16]))
-    return sorted(found)
-
-
-def test_a_scan_gives_way_to_who_trains(tmp_path):
-    """The thread that reads and those that encode; a checkpoint's do not, as updates may have to wait for them."""
-    job = Job(tmp_path)
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    wait_until(lambda: niceness()[-1] == usual)  # threads of scans before
-    job.write(range(100))
-    job.save()
-    with faults.hanging("match=/increment-ps;hang@1"):
-        job.write(range(10))
-        job.manager.save()
-        wait_until(lambda: faults.count() > 0)
-        assert niceness()[-1] == usual
-    job.manager.wait()
-    with faults.hanging("match=/base-ps;hang@1"):
-        job.begin_base(range(50))
-        wait_until(lambda: faults.count() > 0)
-        assert niceness()[-2:] == [10, 10]
-    end_scan(job.manager)
-    wait_until(lambda: niceness()[-1] == usual)  # a thread may outlive its scan by a moment
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -1,0 +1,53 @@
+// How work in the background leaves a busy machine to those it works for.
+
+#ifndef ADAPTCP_OPS_UTIL_PACE_H_
+#define ADAPTCP_OPS_UTIL_PACE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace adaptcp {
+
+// Of the calling thread, since it began: how long it ran, and how long it was
+// ready to run while others did. Zeros where Linux does not say.
+struct ThreadTimes {
+  std::chrono::nanoseconds cpu{0};
+  std::chrono::nanoseconds delayed{0};
+};
+ThreadTimes TimesOfThisThread();
+
+// Shared by the threads of one piece of work; thread-safe.
+//
+// Work may use `free_cpu` as it likes, so that what is short is over soon. After
+// that a thread that others keep waiting gets `share` of a core and rests for the
+// remaining time; a thread that never waits for a core never rests. That others
+// want the core is asked anew every 10 ms of work, so that work goes on at full
+// speed once they don't.
+class Pace {
+ public:
+  Pace(double share, std::chrono::nanoseconds free_cpu)
+      : share_(share), free_(free_cpu.count()) {}
+
+  // What one thread has used since it last rested.
+  class Meter {
+   public:
+    // `now`: of the thread that will call Due, the only one that may.
+    Meter(Pace* pace, const ThreadTimes& now) : pace_(pace), began_(now) {}
+    // How long the thread should rest now, 0 to 1 s. Call between small pieces
+    // of work.
+    std::chrono::nanoseconds Due(const ThreadTimes& now);
+
+   private:
+    Pace* const pace_;  // outlives this
+    ThreadTimes began_;
+  };
+
+ private:
+  const double share_;
+  std::atomic<int64_t> free_;  // nanoseconds left
+};
+
+}  // namespace adaptcp
+
+#endif  // ADAPTCP_OPS_UTIL_PACE_H_
