@@ -1,7 +1,6 @@
 """Bases without a cut: read beside training and checkpoints, and used by the right heads only."""
 
 import threading
-import time
 
 import pytest
 
