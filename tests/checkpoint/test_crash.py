@@ -4,7 +4,6 @@ Afterwards the last committed head is there and whole, nothing broken is on offe
 next passes.
 """
 
-import concurrent.futures
 import errno
 import os
 import shutil
@@ -12,8 +11,8 @@ import signal
 
 import pytest
 
+from tests.support import direct_store
 from tests.support.checkpoint_dirs import FAILURES, Run, check_clean, check_whole
-from tfadaptcp import background
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store, set_fault_hook
 from tfadaptcp.errors import FencedError
@@ -23,19 +22,9 @@ from tfadaptcp.errors import FencedError
 def fault_hook(monkeypatch):
     # A killed process loses nothing that it has written, so syncing shows nothing here; test_store.py sees to it.
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-    # Nothing hangs here, and of all the calls a thread for each takes most of the time; test_store.py sees to those.
-    monkeypatch.setattr(background, "start", at_once)
+    direct_store.install(monkeypatch)
     yield
     set_fault_hook(None)
-
-
-def at_once(call, name):
-    result = concurrent.futures.Future()
-    try:
-        result.set_result(call())
-    except BaseException as error:
-        result.set_exception(error)
-    return result
 
 
 def history(directory, acknowledge):

@@ -11,11 +11,12 @@ import tempfile
 
 import pytest
 
-from tests.support import fault_lives
+from tests.support import direct_store, fault_lives
 
 
 @pytest.fixture
-def life():
+def life(monkeypatch):
+    direct_store.install(monkeypatch)
     # In memory where there is such a place: nothing here depends on the disk.
     folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     made = fault_lives.Life(os.path.join(folder, "checkpoints"), os.path.join(folder, "trace"),
