@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +80,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cpp_program() -> Callable[..., Path]:
-    """`cpp_program("ops/format/segment_tool.cc", flavour="plain")` builds a TF-free program.
+def segment_tool() -> Path:
+    """The program that writes and dumps segments, over the library's own objects."""
+    from tools import cpp_build, cxx, native
 
-    Returns its path. Incremental: calling it in many tests costs little.
-    """
-    from tools import cpp_build, cxx
-
-    def build(source: str, flavour: str = "plain") -> Path:
-        return cpp_build.build([cxx.ROOT / source], flavour)[0]
-
-    return build
+    return native.build_program(cxx.ROOT / "ops" / "format" / "segment_tool.cc",
+                                cxx.find_sources(cxx.ROOT, cpp_build.PACKAGES), [])
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,8 @@ from tools import cxx, native
 PACKAGES = ("util", "tracker", "format", "io/local")
 FLAVOURS = {
     "plain": ["-O2", "-g1"],
-    "tsan": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=thread"],
-    "asan": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
+    "tsan": ["-O1", "-g1", "-fno-omit-frame-pointer", "-fsanitize=thread"],
+    "asan": ["-O1", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all"],
 }
 GTEST_LIBRARIES = ("-lgtest_main", "-lgtest")

@@ -79,6 +79,29 @@ def tensorflow_flags(cache: Path) -> tuple[list[str], list[str]]:
     return system, link_flags
 
 
+def compile_flags(out: Path) -> list[str]:
+    """What the library's sources are compiled with, into `out`."""
+    tf_version, tfra_version = check_versions()
+    tf_compile, _ = tensorflow_flags(out / "tensorflow_flags.json")
+    # No -march: the library runs on every x86-64 and picks faster code at run time. NDEBUG as in
+    # TensorFlow's own build, whose headers check more without it; the C++ tests keep asserts.
+    return ["-std=c++17", "-O3", "-g1", "-DNDEBUG", "-fPIC", "-pthread",
+            f'-DADAPTCP_TF_VERSION="{tf_version}"',
+            f'-DADAPTCP_TFRA_VERSION="{tfra_version}"',
+            *tf_compile, "-isystem", str(json_include())]
+
+
+def build_program(source: Path, product: list[Path], libraries: list[str]) -> Path:
+    """Builds a program from a source and objects of the library, those of `product`; returns its path.
+
+    Incremental and safe to call from several processes.
+    """
+    out = cxx.ROOT / "build" / "ops"
+    with cxx.locked(out):
+        objects = cxx.compile_objects([source, *product], out / "obj", compile_flags(out))
+        return cxx.link(out / "bin" / source.stem, objects, ["-pthread", *libraries])
+
+
 def build(out: Path | None = None, root: Path = cxx.ROOT) -> Path:
     """Builds the library, incrementally, and returns where it is.
 
@@ -96,14 +119,8 @@ def build(out: Path | None = None, root: Path = cxx.ROOT) -> Path:
         raise cxx.BuildError(f"No C++ sources below {root / 'ops'}. Expected some *.cc in "
                              f"{', '.join(PACKAGES)}.")
     with cxx.locked(out):
-        tf_compile, tf_link = tensorflow_flags(out / "tensorflow_flags.json")
-        # No -march: the library runs on every x86-64 and picks faster code at run time. NDEBUG as in
-        # TensorFlow's own build, whose headers check more without it; the C++ tests keep asserts.
-        flags = ["-std=c++17", "-O3", "-g1", "-DNDEBUG", "-fPIC", "-pthread",
-                 f'-DADAPTCP_TF_VERSION="{tf_version}"',
-                 f'-DADAPTCP_TFRA_VERSION="{tfra_version}"',
-                 *tf_compile, "-isystem", str(json_include())]
-        objects = cxx.compile_objects(sources, out / "obj", flags, root)
+        _, tf_link = tensorflow_flags(out / "tensorflow_flags.json")
+        objects = cxx.compile_objects(sources, out / "obj", compile_flags(out), root)
         # What the package compares with what it finds installed, before it loads the library.
         (out / VERSIONS).write_text(json.dumps({"tensorflow": tf_version,
                                                 "tensorflow-recommenders-addons": tfra_version}))

@@ -14,13 +14,12 @@ import tensorflow as tf
 from tfadaptcp.checkpoint import crc32c as crc
 from tfadaptcp.checkpoint import format as segment_format
 from tfadaptcp.errors import CheckpointCorruptError
-from tools import cpp_build, cxx
+from tools import cxx
 
 
 @pytest.fixture(scope="module")
-def tool() -> Path:
-    program, = cpp_build.build([cxx.ROOT / "ops" / "format" / "segment_tool.cc"])
-    return program
+def tool(segment_tool: Path) -> Path:
+    return segment_tool
 
 
 def _run(tool: Path, *args: object) -> subprocess.CompletedProcess:

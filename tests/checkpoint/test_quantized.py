@@ -10,16 +10,15 @@ import pytest
 from tests.support import quantizing
 from tfadaptcp.checkpoint import format as segment_format
 from tfadaptcp.checkpoint.format_types import numpy_dtype
-from tools import cpp_build, cxx
+from tools import cxx
 
 METHODS = [(method, bits) for method in ("symmetric", "asymmetric", "adaptive", "kmeans") for bits in (2, 3, 4, 8)]
 METHODS.append(("bfloat16", 16))
 
 
 @pytest.fixture(scope="module")
-def tool() -> Path:
-    program, = cpp_build.build([cxx.ROOT / "ops" / "format" / "segment_tool.cc"])
-    return program
+def tool(segment_tool: Path) -> Path:
+    return segment_tool
 
 
 def _written(tool: Path, folder: Path, values: np.ndarray, dtype: str, method: str, bits: int) -> Path:

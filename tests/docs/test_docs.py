@@ -42,8 +42,8 @@ def test_readme(tmp_path):
     code = _blocks("README.md").replace("gs://bucket/run7", str(tmp_path / "run7"))
     model = re.search(r"def build_model.*?return model\n", _blocks("docs/guide.md"), re.DOTALL)[0]
     # The guide shows that autograph may do with Keras what it does.
-    start = ("import tfadaptcp\nfrom tests.support import quick_tracing\n" + DATA + "import tensorflow_recommenders_addons.dynamic_embedding as de\n" + model
-             + "model = build_model()\n")
+    start = ("import tfadaptcp\nfrom tests.support import quick_tracing\n" + DATA
+             + "import tensorflow_recommenders_addons.dynamic_embedding as de\n" + model + "model = build_model()\n")
     _run(start + code + "\nassert report.step == 120 and report.epoch == 1, report\n", tmp_path)
 
 
