@@ -38,7 +38,7 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
     aging = []
     for number in range(AGE):
         job.train(min(cell.interval, AGING_STEPS))
-        if not system.is_full or number == AGE - 1:
+        if not system.is_full:
             aging.append(_save(saver, control))
 
     caps = REGIMES[cell.regime]
@@ -64,9 +64,8 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
 
     result["extrapolated"] = None
     if faster > 1:
-        # Of what a save takes, the line's part is what it takes longer than without caps.
-        saving = sum(window["save_seconds"] for window in found) / len(found)
-        added = max(0.0, saving - aging[-1]["seconds"]) * (faster - 1)
+        # The time in which anybody waited for the line, which would have been so many times as long.
+        added = passed["line_ns"] / 1e9 / len(found) * (faster - 1)
         found = windows.slowed(found, added)
         result["extrapolated"] = {"line_faster": faster, "seconds_added_to_each_save": added}
     result["new_bases"] = None

@@ -1,6 +1,7 @@
 #include "benchmarks/side_by_side/capped/control.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +39,32 @@ void SleepUntil(int64_t ns) {
          EINTR) {
   }
 }
+
+// While one lives, somebody waits for the line.
+class Waiting {
+ public:
+  explicit Waiting(Control* control) : control_(control) {
+    Lock();
+    if (control_->line_waiting++ == 0) control_->line_since_ns = NowNs();
+    control_->line_lock = 0;
+  }
+  ~Waiting() {
+    Lock();
+    if (--control_->line_waiting == 0) {
+      control_->line_ns += NowNs() - control_->line_since_ns;
+    }
+    control_->line_lock = 0;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  void Lock() {
+    while (control_->line_lock.exchange(1) != 0) sched_yield();
+  }
+
+  Control* const control_;
+};
 
 }  // namespace
 
@@ -79,6 +106,7 @@ void Pass(Control* control, Direction direction, size_t n, int64_t* free_ns) {
   (direction == Direction::kWrite ? control->bytes_written
                                   : control->bytes_read) += n;
   if (until > now) {
+    const Waiting waiting(control);
     control->waited_ns += until - now;
     SleepUntil(until);
   }

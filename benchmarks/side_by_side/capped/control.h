@@ -23,8 +23,10 @@ struct Control {
   Field bytes_written, bytes_read, objects_written, objects_opened, requests;
   Field open_now, open_most, longest_open_ns, most_bytes_of_a_connection;
   Field waited_ns, cpu_ns;
+  // How long anybody was waiting for the line, and what is needed to know that.
+  Field line_ns, line_lock, line_waiting, line_since_ns;
 };
-static_assert(sizeof(Control) == 17 * 8 && Control::Field::is_always_lock_free);
+static_assert(sizeof(Control) == 21 * 8 && Control::Field::is_always_lock_free);
 
 constexpr int64_t kMagic = 0x3144455050414331;  // "1CAPPED1"
 

@@ -9,7 +9,9 @@ VARIABLE = "ADAPTCP_BENCH_CAPS"
 _MAGIC = 0x3144455050414331
 _FIELDS = ("magic", "bytes_per_second_each", "bytes_per_second_total", "latency_us", "write_free_ns", "read_free_ns",
            "bytes_written", "bytes_read", "objects_written", "objects_opened", "requests", "open_now", "open_most",
-           "longest_open_ns", "most_bytes_of_a_connection", "waited_ns", "cpu_ns")
+           "longest_open_ns", "most_bytes_of_a_connection", "waited_ns", "cpu_ns", "line_ns", "line_lock", "line_waiting",
+           "line_since_ns")
+_INTERNAL = ("magic", "write_free_ns", "read_free_ns", "line_lock", "line_waiting", "line_since_ns")
 _MAXIMA = ("open_most", "longest_open_ns", "most_bytes_of_a_connection")
 _SIZE = 8 * len(_FIELDS)
 
@@ -40,7 +42,7 @@ class Control:
     def counters(self) -> Dict[str, int]:
         """What was counted since the page was made; maxima since `forget_maxima`."""
         return {field: value for field, value in zip(_FIELDS, struct.unpack_from(f"{len(_FIELDS)}q", self._page))
-                if not field.endswith("_free_ns") and field != "magic"}
+                if field not in _INTERNAL}
 
     def forget_maxima(self) -> None:
         """Begins maxima anew."""

@@ -107,8 +107,13 @@ def test_reads_in_small_pieces_pass_no_faster(caps, tmp_path):
 def test_all_connections_share_the_total(caps, tmp_path):
     caps.cap(total=2e6)
     puts = [lambda name=name: put(f"capped://{tmp_path}/{name}", 200_000) for name in range(3)]
-    assert _seconds(*puts) >= 0.3 - BURST
-    assert caps.counters()["waited_ns"] > 0
+    before = caps.counters()
+    seconds = _seconds(*puts)
+    moved = control.moved(before, caps.counters())
+    assert seconds >= 0.3 - BURST
+    # Somebody waits nearly all the time, but for the first piece and what the machine takes; each by itself longer.
+    assert 0.1 < moved["line_ns"] / 1e9 <= seconds
+    assert moved["waited_ns"] >= moved["line_ns"] / 2
 
 
 def test_caps_change_while_a_connection_is_open(caps, tmp_path):
