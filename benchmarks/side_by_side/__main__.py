@@ -7,6 +7,8 @@
 
 import argparse
 import os
+import signal
+import sys
 
 from benchmarks.side_by_side import cells, runner
 from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
@@ -44,6 +46,8 @@ def main() -> None:
         return
     for name in ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "TF_USE_LEGACY_KERAS"):
         os.environ.setdefault(name, {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}.get(name, "1"))
+    # So that the cell under way is ended, and its store removed.
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(128 + signal.SIGTERM))
     runner.run(Results(args.results, args.most_of_others), runner.planned(args), minutes=args.minutes,
                seconds=args.seconds, directory=args.directory, made=os.path.join(args.results, "made"))
 
