@@ -38,8 +38,9 @@ class EngineOptions:
         lookup_capture: rows that a training step looks up while a checkpoint is pending are captured next, so that
             the time between lookup and update hides it.
         segment_bytes: a file is closed before it gets larger than this, unless it has one block only. None: automatic,
-            128 MiB on a local path that is written to directly, else so much that a checkpoint keeps all upload threads
-            busy: at least 2 MiB, at most an eighth of `buffer_bytes`, and 64 MiB, or 128 MiB with `buffer_dir`.
+            a 16th of the checkpoint on a local path that is written to directly, at least 16 MiB and at most 128; else so
+            much that a checkpoint keeps all upload threads busy: at least 2 MiB, at most an eighth of `buffer_bytes`,
+            and 64 MiB, or 128 MiB with `buffer_dir`.
         block_bytes: rows are gathered to blocks of about this size.
         capture_memory_bytes: limit, per parameter server, for rows that are captured and not encoded yet. None:
             automatic, a 32nd of the machine's memory, at least 64 MiB and at most 1 GiB.
@@ -56,7 +57,7 @@ class EngineOptions:
         restore_threads: so many threads per parameter server read files of a restore. None: as many as it takes, so that
             rows need not wait to be applied, up to 16 where the store is remote.
         restore_memory_bytes: limit, per parameter server, for files of a restore in memory; one that is larger passes
-            alone. None: two of the largest, or eight where the store is remote, at least 64 MiB, at most 1 GiB.
+            alone. None: two of the largest, or eight where the store is remote, at least 32 MiB, at most 1 GiB.
         restore_timeout_seconds: a restore that takes longer is given up. A store that fails for `timeout_seconds` ends
             it too.
         progress: whether a restore shows how far it is, on stderr. None: if that is a terminal, and it takes longer than

@@ -62,7 +62,8 @@ Status ParseSaveOptions(const Json& request, uint64_t bytes,
   // Stores limit what a connection gets; a disk has one head, or none.
   options->upload_threads = std::max(
       1, Or<int>(request, "upload_threads", options->direct ? 2 : 8));
-  uint64_t segment = 128 * kMiB;
+  // A restore holds two of them at once, which is to be little beside the tables.
+  uint64_t segment = std::clamp(bytes / 16, 16 * kMiB, 128 * kMiB);
   if (!options->direct) {
     // Several of them fit into the room, and all connections have something to
     // do however little is written, unless it is too little to care.

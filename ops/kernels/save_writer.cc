@@ -80,7 +80,7 @@ bool SaveWriter::WantsEncoder() const {
 }
 
 Status SaveWriter::Encode(SegmentEncoder* encoder) {
-  Pace::Meter meter(pace_.get(), TimesOfThisThread());
+  Pace::Meter meter(pace_.get(), TimesOfThisThread(), session_->updates());
   std::unique_ptr<CapturedBatch> batch;
   while (pipeline_->Pop(&batch, [&] {
     const Status status = encoder->MakeRoom();
@@ -91,7 +91,7 @@ Status SaveWriter::Encode(SegmentEncoder* encoder) {
     pipeline_->Release(batch->reserved);
     batch.reset();
     ADAPTCP_RETURN_IF_ERROR(status);
-    pipeline_->Rest(meter.Due(TimesOfThisThread()));
+    pipeline_->Rest(meter.Due(TimesOfThisThread(), session_->updates()));
   }
   return pipeline_->status();
 }

@@ -20,7 +20,7 @@ constexpr uint64_t kMostRanges = 1 << 18;
 constexpr int kShortReads = 4;
 // A store allows each connection but a part of what it has.
 constexpr int kRemoteThreads = 16;
-constexpr uint64_t kLeastMemory = 64 << 20;
+constexpr uint64_t kLeastMemory = 32 << 20;
 constexpr uint64_t kMostMemory = 1 << 30;
 constexpr int64_t kPatienceMs = 60000;
 

@@ -14,6 +14,7 @@ namespace adaptcp {
 struct ThreadTimes {
   std::chrono::nanoseconds cpu{0};
   std::chrono::nanoseconds delayed{0};
+  std::chrono::nanoseconds clock{0};  // steady
 };
 ThreadTimes TimesOfThisThread();
 
@@ -21,9 +22,10 @@ ThreadTimes TimesOfThisThread();
 //
 // Work may use `free_cpu` as it likes, so that what is short is over soon. After
 // that a thread that others keep waiting gets `share` of a core and rests for the
-// remaining time; a thread that never waits for a core never rests. That others
-// want the core is asked anew every 10 ms of work, so that work goes on at full
-// speed once they don't.
+// remaining time, as long as those it works for do something themselves: somebody
+// may be waiting for it otherwise, and has nothing of what neighbours get. A
+// thread that never waits for a core never rests. Both are asked anew every 10 ms
+// of work.
 class Pace {
  public:
   Pace(double share, std::chrono::nanoseconds free_cpu)
@@ -32,18 +34,24 @@ class Pace {
   // What one thread has used since it last rested.
   class Meter {
    public:
-    // `now`: of the thread that will call Due, the only one that may.
-    Meter(Pace* pace, const ThreadTimes& now) : pace_(pace), began_(now) {}
+    // `now`: of the thread that will call Due, the only one that may. `served`:
+    // a number that changes whenever those it works for do something.
+    Meter(Pace* pace, const ThreadTimes& now, uint64_t served)
+        : pace_(pace), began_(now), served_(served) {}
     // How long the thread should rest now, 0 to 1 s. Call between small pieces
     // of work.
-    std::chrono::nanoseconds Due(const ThreadTimes& now);
+    std::chrono::nanoseconds Due(const ThreadTimes& now, uint64_t served);
 
    private:
     Pace* const pace_;  // outlives this
     ThreadTimes began_;
+    uint64_t served_;
+    std::chrono::nanoseconds last_served_{kNever};
   };
 
  private:
+  static constexpr std::chrono::nanoseconds kNever = std::chrono::hours(-24);
+
   const double share_;
   std::atomic<int64_t> free_;  // nanoseconds left
 };

@@ -12,34 +12,45 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-ThreadTimes At(int cpu_ms, int delayed_ms) {
-  return {milliseconds(cpu_ms), milliseconds(delayed_ms)};
+ThreadTimes At(int cpu_ms, int delayed_ms, int clock_ms = 0) {
+  return {milliseconds(cpu_ms), milliseconds(delayed_ms),
+          milliseconds(clock_ms)};
 }
 
 TEST(PaceTest, WhoIsKeptWaitingGetsItsShare) {
   Pace pace(0.2, nanoseconds(0));
-  Pace::Meter meter(&pace, At(100, 50));
-  EXPECT_EQ(meter.Due(At(105, 60)), milliseconds(0));  // too early to say
+  Pace::Meter meter(&pace, At(100, 50), 0);
+  EXPECT_EQ(meter.Due(At(105, 60), 1), milliseconds(0));  // too early to say
   // 20 ms of work in 30 ms; a fifth of a core is 100 ms.
-  EXPECT_EQ(meter.Due(At(120, 60)), milliseconds(70));
-  EXPECT_EQ(meter.Due(At(130, 60)), milliseconds(0));  // nobody else
-  EXPECT_EQ(meter.Due(At(140, 63)), milliseconds(37));
-  EXPECT_EQ(meter.Due(At(150, 163)), milliseconds(0));  // less than its share
+  EXPECT_EQ(meter.Due(At(120, 60), 2), milliseconds(70));
+  EXPECT_EQ(meter.Due(At(130, 60), 3), milliseconds(0));  // nobody else
+  EXPECT_EQ(meter.Due(At(140, 63), 4), milliseconds(37));
+  EXPECT_EQ(meter.Due(At(150, 163), 5), milliseconds(0));  // less than its share
+}
+
+TEST(PaceTest, NobodyRestsForNeighboursAlone) {
+  Pace pace(0.5, nanoseconds(0));
+  Pace::Meter meter(&pace, At(0, 0, 100000), 7);
+  EXPECT_EQ(meter.Due(At(10, 10, 100020), 7), milliseconds(0));
+  EXPECT_EQ(meter.Due(At(20, 18, 100040), 8), milliseconds(2));
+  EXPECT_EQ(meter.Due(At(30, 26, 101040), 8), milliseconds(2));  // a long step
+  EXPECT_EQ(meter.Due(At(40, 34, 101041), 8), milliseconds(0));
+  EXPECT_EQ(meter.Due(At(50, 42, 101060), 9), milliseconds(2));
 }
 
 TEST(PaceTest, NobodyRestsLong) {
   Pace pace(0.01, nanoseconds(0));
-  Pace::Meter meter(&pace, At(0, 0));
-  EXPECT_EQ(meter.Due(At(100, 100)), milliseconds(1000));
+  Pace::Meter meter(&pace, At(0, 0), 0);
+  EXPECT_EQ(meter.Due(At(100, 100), 1), milliseconds(1000));
 }
 
 TEST(PaceTest, ShortWorkIsFree) {
   Pace pace(0.5, milliseconds(25));
-  Pace::Meter one(&pace, At(0, 0));
-  Pace::Meter other(&pace, At(0, 0));
-  EXPECT_EQ(one.Due(At(10, 10)), milliseconds(0));
-  EXPECT_EQ(other.Due(At(20, 10)), milliseconds(0));  // begun while free
-  EXPECT_EQ(one.Due(At(30, 20)), milliseconds(10));
+  Pace::Meter one(&pace, At(0, 0), 0);
+  Pace::Meter other(&pace, At(0, 0), 0);
+  EXPECT_EQ(one.Due(At(10, 10), 1), milliseconds(0));
+  EXPECT_EQ(other.Due(At(20, 10), 2), milliseconds(0));  // begun while free
+  EXPECT_EQ(one.Due(At(30, 20), 3), milliseconds(10));
 }
 
 TEST(PaceTest, ThreadsThatShareACoreAreSeenToWait) {
@@ -49,9 +60,9 @@ TEST(PaceTest, ThreadsThatShareACoreAreSeenToWait) {
   for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency() + 2; ++i) {
     threads.emplace_back([&] {
       Pace pace(0.1, nanoseconds(0));
-      Pace::Meter meter(&pace, TimesOfThisThread());
-      while (!seen) {
-        if (meter.Due(TimesOfThisThread()) > nanoseconds(0)) seen = true;
+      Pace::Meter meter(&pace, TimesOfThisThread(), 0);
+      for (uint64_t step = 1; !seen; ++step) {
+        if (meter.Due(TimesOfThisThread(), step) > nanoseconds(0)) seen = true;
       }
     });
   }

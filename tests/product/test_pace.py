@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 import tfadaptcp
 from tests.support import oracle, rows
 
@@ -32,16 +34,19 @@ def job(directory):
     return model, tfadaptcp.CheckpointManager(model, directory, "incremental")
 
 
-def test_a_base_on_a_busy_machine(tmp_path):
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_base_on_a_busy_machine(tmp_path, trains):
+    """It rests for training, and not for neighbours."""
     model, manager = job(str(tmp_path))
     copy = oracle.take(model)
     with busy():
         manager.save()
-        rows.write(model, range(0, ROWS, 7), seed=1)
+        while trains and manager.is_saving:
+            rows.write(model, range(0, ROWS, 7), seed=1)
         manager.wait()
     stats = manager.stats()
     assert stats["rows_by_drain"] + stats["rows_by_update"] == ROWS
-    assert stats["rest_seconds"] > 0, stats
+    assert (stats["rest_seconds"] > 0) == trains, stats
     fresh = oracle.build("adam", dim=32, seed=3)
     fresh.load_adaptcp(str(tmp_path))
     oracle.check(copy, fresh)
@@ -52,6 +57,8 @@ def test_a_short_checkpoint_does_not_rest(tmp_path):
     manager.save() and manager.wait()
     with busy():
         rows.write(model, range(2000), seed=1)
-        manager.save() and manager.wait()
+        manager.save()
+        rows.write(model, range(100, 2000), seed=2)
+        manager.wait()
     assert manager.stats()["rest_seconds"] == 0
 
