@@ -177,7 +177,8 @@ class CheckpointManager:
     @property
     def is_saving(self) -> bool:
         """Whether a checkpoint is being written."""
-        return self._pending is not None and self._pending.thread.is_alive()
+        pending = self._pending  # of another thread, which may take it away
+        return pending is not None and pending.thread.is_alive()
 
     # ------------------------------------------------------------- reading
 
@@ -261,8 +262,9 @@ class CheckpointManager:
             return
         self._closed = True
         self._stay_open_at_exit()
-        if self._scan is not None:
-            self._scan.give_up(self._options.timeout_seconds)
+        scan = self._scan  # the thread that writes may take it away
+        if scan is not None:
+            scan.give_up(self._options.timeout_seconds)
         pending = self._pending
         if pending is not None and pending.thread is not None:
             pending.thread.join(self._options.timeout_seconds)

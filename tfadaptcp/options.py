@@ -15,6 +15,9 @@ _AUTOMATIC = ("writer_threads", "upload_threads", "segment_bytes", "capture_memo
               "upload_bytes_per_second")
 # Of a checkpoint's time, how much one upload may take with all its attempts.
 _RETRIED = 0.8
+# And for how much of it threads leave a busy machine to training. At their share of it a large base would not be written
+# in time, nor the next one.
+_RESTED = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +130,7 @@ class EngineOptions:
                 "buffer_dir": buffer_dir or "", "update_wait_ms": max(1, int(1000 * self.update_wait_seconds)),
                 # They give up first, and can say why.
                 "retry_ms": max(1, int(_RETRIED * 1000 * self.timeout_seconds)),
+                "rest_ms": int(_RESTED * 1000 * self.timeout_seconds),
                 "lookup_capture": self.lookup_capture and self.capture == "save_on_update"}
 
 

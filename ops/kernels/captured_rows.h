@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ops/format/row_block.h"
-#include "ops/kernels/save_pipeline.h"
+#include "ops/io/local/save_pipeline.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace adaptcp {

@@ -33,6 +33,8 @@ struct SaveOptions {
   // Of a core, for each of the threads that read and encode, once the save has
   // taken a while and where others want the core: see Pace.
   double core_share = 1;
+  std::chrono::steady_clock::time_point rest_until =
+      std::chrono::steady_clock::time_point::max();
 };
 
 // What a cut needs to know; touches no disk.

@@ -27,7 +27,8 @@ Status SaveWriter::Create(const Json& request, const SaveOptions& options,
   made->session_ = std::move(session);
   made->pipeline_ = pipeline;
   made->most_encoders_ = options.writer_threads;
-  made->pace_ = std::make_unique<Pace>(options.core_share, kFreeCpu);
+  made->pace_ = std::make_unique<Pace>(options.core_share, kFreeCpu,
+                                       options.rest_until.time_since_epoch());
   room->SetLimit(options.buffer_bytes);
   rate->SetRate(options.upload_bytes_per_second);
   TransferOptions transfer;

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "ops/io/local/crew.h"
+#include "ops/io/local/save_pipeline.h"
 #include "ops/io/local/segment_transfer.h"
 #include "ops/kernels/save_options.h"
-#include "ops/kernels/save_pipeline.h"
 #include "ops/kernels/segment_encoder.h"
 #include "ops/kernels/tf_util.h"
 #include "ops/util/pace.h"

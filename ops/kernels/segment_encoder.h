@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "ops/format/segment_files.h"
+#include "ops/io/local/save_pipeline.h"
 #include "ops/io/local/segment_transfer.h"
 #include "ops/kernels/group.h"
 #include "ops/kernels/save_options.h"
-#include "ops/kernels/save_pipeline.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/tensor.h"
 

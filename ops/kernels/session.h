@@ -16,9 +16,9 @@
 
 #include "ops/format/dense_block.h"
 #include "ops/io/local/object_readers.h"
+#include "ops/io/local/save_pipeline.h"
 #include "ops/io/local/transfer_limits.h"
 #include "ops/kernels/group.h"
-#include "ops/kernels/save_pipeline.h"
 #include "ops/tracker/gate.h"
 #include "ops/util/pace.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -49,7 +49,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status Cut(const Json& request, Json* reply);
 
   // Blocks until the pending cut is durable in segments, or failed. What the
-  // store hangs then is left behind.
+  // store hangs then is left behind. request: see ParseSaveOptions and
+  // SegmentPlan; after request.rest_ms no thread rests any more.
   Status Save(const Json& request, const std::vector<tensorflow::Tensor>& dense,
               Json* reply);
 

@@ -38,7 +38,9 @@ nanoseconds Pace::Meter::Due(const ThreadTimes& now, uint64_t served) {
   began_ = now;
   if (pace_->free_.fetch_sub(used.count()) > 0) return nanoseconds(0);
   if (delayed < used / 4) return nanoseconds(0);
-  if (now.clock - last_served_ > kStep) return nanoseconds(0);
+  if (now.clock - last_served_ > kStep || now.clock >= pace_->until_) {
+    return nanoseconds(0);
+  }
   const nanoseconds turn(static_cast<int64_t>(used.count() / pace_->share_));
   return std::clamp<nanoseconds>(turn - used - delayed, nanoseconds(0),
                                  kLongest);

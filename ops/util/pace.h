@@ -25,11 +25,13 @@ ThreadTimes TimesOfThisThread();
 // remaining time, as long as those it works for do something themselves: somebody
 // may be waiting for it otherwise, and has nothing of what neighbours get. A
 // thread that never waits for a core never rests. Both are asked anew every 10 ms
-// of work.
+// of work. From `until` of the steady clock on nobody rests: what takes too long
+// is given up, and all its work is lost.
 class Pace {
  public:
-  Pace(double share, std::chrono::nanoseconds free_cpu)
-      : share_(share), free_(free_cpu.count()) {}
+  Pace(double share, std::chrono::nanoseconds free_cpu,
+       std::chrono::nanoseconds until = std::chrono::nanoseconds::max())
+      : share_(share), until_(until), free_(free_cpu.count()) {}
 
   // What one thread has used since it last rested.
   class Meter {
@@ -53,6 +55,7 @@ class Pace {
   static constexpr std::chrono::nanoseconds kNever = std::chrono::hours(-24);
 
   const double share_;
+  const std::chrono::nanoseconds until_;
   std::atomic<int64_t> free_;  // nanoseconds left
 };
 

@@ -44,6 +44,13 @@ TEST(PaceTest, NobodyRestsLong) {
   EXPECT_EQ(meter.Due(At(100, 100), 1), milliseconds(1000));
 }
 
+TEST(PaceTest, NobodyRestsForEver) {
+  Pace pace(0.5, nanoseconds(0), milliseconds(1000));
+  Pace::Meter meter(&pace, At(0, 0), 0);
+  EXPECT_EQ(meter.Due(At(10, 5, 999), 1), milliseconds(5));
+  EXPECT_EQ(meter.Due(At(20, 10, 1000), 2), milliseconds(0));
+}
+
 TEST(PaceTest, ShortWorkIsFree) {
   Pace pace(0.5, milliseconds(25));
   Pace::Meter one(&pace, At(0, 0), 0);

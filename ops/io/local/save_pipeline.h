@@ -2,8 +2,8 @@
 // own or hurried by lookups, and the updates) and the threads that encode them: a
 // queue bounded in bytes.
 
-#ifndef ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
-#define ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
+#ifndef ADAPTCP_OPS_IO_LOCAL_SAVE_PIPELINE_H_
+#define ADAPTCP_OPS_IO_LOCAL_SAVE_PIPELINE_H_
 
 #include <atomic>
 #include <chrono>
@@ -63,7 +63,8 @@ class SavePipeline {
   // Waits until `bytes` fit into the limit; one batch larger than the limit
   // passes alone. No stripe lock may be held. Fails with Cancelled after
   // Abort, with DeadlineExceeded if an update waited too long.
-  // Only updates wait for a limited time.
+  // Only updates wait for a limited time, and room that gets free is theirs
+  // first: a large one would never see enough of it otherwise.
   Status Reserve(size_t bytes, CaptureSource source);
   void Release(size_t bytes);
   // Requires Begin and a reservation of batch->reserved bytes.
@@ -101,7 +102,7 @@ class SavePipeline {
   const size_t limit_;
   const std::chrono::milliseconds update_wait_;
   mutable std::mutex mu_;
-  std::condition_variable room_;      // bytes were released, or aborted
+  std::condition_variable room_;      // it may fit now, or was aborted
   std::condition_variable urgent_;    // bytes were asked for, or aborted
   std::condition_variable work_;      // a batch came, closed, or aborted
   std::condition_variable idle_;      // running_ fell to 0, closed, or aborted
@@ -109,6 +110,7 @@ class SavePipeline {
   size_t used_ = 0;
   size_t peak_ = 0;
   int waiting_ = 0;  // threads that wait for room
+  int updates_waiting_ = 0;  // for room
   int running_ = 0;
   int popping_ = 0;  // threads that wait for a batch
   bool closed_ = false;
@@ -119,4 +121,4 @@ class SavePipeline {
 
 }  // namespace adaptcp
 
-#endif  // ADAPTCP_OPS_KERNELS_SAVE_PIPELINE_H_
+#endif  // ADAPTCP_OPS_IO_LOCAL_SAVE_PIPELINE_H_

@@ -1,4 +1,4 @@
-#include "ops/kernels/save_pipeline.h"
+#include "ops/io/local/save_pipeline.h"
 
 #include <algorithm>
 #include <utility>
@@ -23,8 +23,11 @@ void SavePipeline::End() {
 
 Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
   std::unique_lock<std::mutex> lock(mu_);
+  const bool is_update = source == CaptureSource::kUpdate;
   const auto fits = [&] {
-    return !status_.ok() || used_ == 0 || used_ + bytes <= limit_;
+    if (!status_.ok()) return true;
+    if (!is_update && updates_waiting_ > 0) return false;
+    return used_ == 0 || used_ + bytes <= limit_;
   };
   if (!fits()) {
     ++waiting_;
@@ -35,13 +38,15 @@ Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
                  std::chrono::steady_clock::now() - start)
           .count();
     };
-    if (source != CaptureSource::kUpdate) {
+    if (!is_update) {
       room_.wait(lock, fits);
       --waiting_;
       counters_.drain_wait_ns += waited();
     } else {
+      ++updates_waiting_;
       const bool in_time = room_.wait_for(lock, update_wait_, fits);
       --waiting_;
+      if (--updates_waiting_ == 0) room_.notify_all();
       counters_.update_wait_ns += waited();
       ++counters_.updates_delayed;
       if (!in_time) {

@@ -1,0 +1,87 @@
+#include "ops/io/local/save_pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace adaptcp {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::hours kLong(1);
+
+// Calls `until` now and then until it says true.
+template <typename F>
+void Poll(const F& until) {
+  while (!until()) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST(SavePipelineTest, RoomThatGetsFreeIsOfUpdatesFirst) {
+  SavePipeline pipeline(100, milliseconds(20000));
+  ASSERT_TRUE(pipeline.Reserve(60, CaptureSource::kDrain).ok());
+  ASSERT_TRUE(pipeline.Reserve(40, CaptureSource::kDrain).ok());
+  std::atomic<bool> updated{false};
+  Status status;
+  std::thread update([&] {
+    status = pipeline.Reserve(70, CaptureSource::kUpdate);
+    updated = true;
+  });
+  // Whenever a batch of the drain is encoded the next one takes its room.
+  std::atomic<bool> ended{false};
+  std::atomic<int> rounds{0};
+  std::thread drain([&] {
+    for (; !ended; ++rounds) {
+      pipeline.Release(10);
+      if (!pipeline.Reserve(10, CaptureSource::kDrain).ok()) return;
+    }
+  });
+  // Unless an update waits: then the drain does, too.
+  int before = -1;
+  while (!updated && rounds != before) {
+    before = rounds;
+    std::this_thread::sleep_for(milliseconds(200));
+  }
+  if (!updated) pipeline.Release(60);
+  update.join();
+  ended = true;
+  pipeline.Abort(Status::Cancelled("the end of the test"));
+  drain.join();
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(SavePipelineTest, TheDrainGoesOnWhenNoUpdateWaits) {
+  SavePipeline pipeline(100, milliseconds(20));
+  ASSERT_TRUE(pipeline.Reserve(60, CaptureSource::kDrain).ok());
+  std::thread update([&] {
+    EXPECT_EQ(pipeline.Reserve(80, CaptureSource::kUpdate).code(),
+              Status::Code::kDeadlineExceeded);
+  });
+  Poll([&] { return pipeline.counters().updates_delayed == 1; });
+  EXPECT_TRUE(pipeline.Reserve(40, CaptureSource::kDrain).ok());
+  update.join();
+}
+
+TEST(SavePipelineTest, NobodyRestsWhileSomebodyWaits) {
+  // For room, or for the end.
+  for (const bool aborts : {false, true}) {
+    SavePipeline pipeline(100, milliseconds(60000));
+    ASSERT_TRUE(pipeline.Reserve(40, CaptureSource::kDrain).ok());
+    std::thread rest([&] { pipeline.Rest(kLong); });
+    std::thread wait([&] {
+      if (aborts) {
+        pipeline.Abort(Status::Cancelled("given up"));
+      } else {
+        (void)pipeline.Reserve(90, CaptureSource::kUpdate);
+      }
+    });
+    rest.join();
+    pipeline.Abort(Status::Cancelled("the end of the test"));
+    wait.join();
+  }
+}
+
+}  // namespace
+}  // namespace adaptcp
