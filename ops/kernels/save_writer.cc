@@ -81,7 +81,7 @@ bool SaveWriter::WantsEncoder() const {
 }
 
 Status SaveWriter::Encode(SegmentEncoder* encoder) {
-  Pace::Meter meter(pace_.get(), TimesOfThisThread(), session_->updates());
+  Pace::Meter meter(pace_.get(), TimesOfThisThread(), session_->uses());
   std::unique_ptr<CapturedBatch> batch;
   while (pipeline_->Pop(&batch, [&] {
     const Status status = encoder->MakeRoom();
@@ -92,7 +92,7 @@ Status SaveWriter::Encode(SegmentEncoder* encoder) {
     pipeline_->Release(batch->reserved);
     batch.reset();
     ADAPTCP_RETURN_IF_ERROR(status);
-    pipeline_->Rest(meter.Due(TimesOfThisThread(), session_->updates()));
+    pipeline_->Rest(meter.Due(TimesOfThisThread(), session_->uses()));
   }
   return pipeline_->status();
 }

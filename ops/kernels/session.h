@@ -54,10 +54,10 @@ class Session : public std::enable_shared_from_this<Session> {
   Status Save(const Json& request, const std::vector<tensorflow::Tensor>& dense,
               Json* reply);
 
-  // Writes to its tables so far; saves give way to those who train only while
-  // there are any.
-  void CountUpdate() { updates_.fetch_add(1, std::memory_order_relaxed); }
-  uint64_t updates() const { return updates_.load(std::memory_order_relaxed); }
+  // Writes to its tables so far, and lookups where any are watched: saves give
+  // way to others only while there are some.
+  void CountUse() { uses_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t uses() const { return uses_.load(std::memory_order_relaxed); }
 
   // Blocks until every row of that cut is captured, or its checkpoint has ended.
   void WaitCaptured(Seq sequence) const;
@@ -134,7 +134,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::condition_variable saved_;  // saving_ became false
   std::set<std::shared_ptr<SavePipeline>> scans_;  // that are running
   std::atomic<bool> wants_hurry_{false};
-  std::atomic<uint64_t> updates_{0};
+  std::atomic<uint64_t> uses_{0};
   bool records_accesses_ = false;  // written with the gate closed
   // Of all saves and scans, also of those that a store has hung.
   const std::shared_ptr<StagingRoom> room_ = std::make_shared<StagingRoom>();

@@ -43,7 +43,7 @@ void Session::Drain(Seq sequence, SavePipeline* pipeline, Pace* pace,
   };
   drain = [&] {
     TableContext context;
-    Pace::Meter meter(pace, TimesOfThisThread(), updates());
+    Pace::Meter meter(pace, TimesOfThisThread(), uses());
     for (const auto& group : groups_) {
       for (bool done = false; !done;) {
         // A failure has aborted the pipeline, which says why.
@@ -55,7 +55,7 @@ void Session::Drain(Seq sequence, SavePipeline* pipeline, Pace* pace,
         if (!group->CaptureNext(context.get(), sequence, pipeline, &done).ok()) {
           return;
         }
-        pipeline->Rest(meter.Due(TimesOfThisThread(), updates()));
+        pipeline->Rest(meter.Due(TimesOfThisThread(), uses()));
         if (!done && pipeline->is_starved()) help();
       }
     }
@@ -161,7 +161,7 @@ void Session::VoidScans() {
 Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
                            SavePipeline* pipeline, Pace* pace,
                            uint64_t* rows) {
-  Pace::Meter meter(pace, TimesOfThisThread(), updates());
+  Pace::Meter meter(pace, TimesOfThisThread(), uses());
   for (const auto& group : groups_) {
     // Rows of interval `start` may still be written otherwise.
     if (start == 0 || group->current_sequence() <= start) {
@@ -180,7 +180,7 @@ Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
       ADAPTCP_RETURN_IF_ERROR(
           pipeline->Reserve(batch->reserved, CaptureSource::kDrain));
       pipeline->Push(std::move(batch), CaptureSource::kDrain);
-      pipeline->Rest(meter.Due(TimesOfThisThread(), updates()));
+      pipeline->Rest(meter.Due(TimesOfThisThread(), uses()));
     }
   }
   return Status::Ok();

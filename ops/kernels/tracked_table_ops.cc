@@ -48,7 +48,7 @@ class TrackedTableOp final : public tf::OpKernel {
         const tf::Tensor& keys = ctx->input(1);
         // With other keys TFRA's kernel refuses, and nothing is written.
         if (keys.dtype() == table->key_dtype()) {
-          entry->session->CountUpdate();
+          entry->session->CountUse();
           const std::shared_ptr<SavePipeline> pipeline =
               entry->session->pipeline();
           if constexpr (effect == Effect::kRemoveRows) {
@@ -77,6 +77,7 @@ class TrackedTableOp final : public tf::OpKernel {
         ctx->input(1).dtype() != table->key_dtype()) {
       return;
     }
+    entry->session->CountUse();
     if (entry->session->wants_hurry()) entry->group->Hurry(ctx->input(1));
     entry->group->RecordAccesses(ctx->input(1));
   }

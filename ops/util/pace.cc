@@ -37,13 +37,14 @@ nanoseconds Pace::Meter::Due(const ThreadTimes& now, uint64_t served) {
   const nanoseconds delayed = now.delayed - began_.delayed;
   began_ = now;
   if (pace_->free_.fetch_sub(used.count()) > 0) return nanoseconds(0);
-  if (delayed < used / 4) return nanoseconds(0);
   if (now.clock - last_served_ > kStep || now.clock >= pace_->until_) {
-    return nanoseconds(0);
+    return rest_ = nanoseconds(0);
   }
+  if (delayed < used / 4) return rest_ /= 2;
   const nanoseconds turn(static_cast<int64_t>(used.count() / pace_->share_));
-  return std::clamp<nanoseconds>(turn - used - delayed, nanoseconds(0),
-                                 kLongest);
+  const nanoseconds most = std::clamp<nanoseconds>(
+      turn - used - delayed, nanoseconds(0), kLongest);
+  return rest_ = std::min(std::max(used, 2 * rest_), most);
 }
 
 }  // namespace adaptcp

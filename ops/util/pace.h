@@ -21,12 +21,13 @@ ThreadTimes TimesOfThisThread();
 // Shared by the threads of one piece of work; thread-safe.
 //
 // Work may use `free_cpu` as it likes, so that what is short is over soon. After
-// that a thread that others keep waiting gets `share` of a core and rests for the
-// remaining time, as long as those it works for do something themselves: somebody
-// may be waiting for it otherwise, and has nothing of what neighbours get. A
-// thread that never waits for a core never rests. Both are asked anew every 10 ms
-// of work. From `until` of the steady clock on nobody rests: what takes too long
-// is given up, and all its work is lost.
+// that a thread that others keep waiting rests, twice as long each time, until it
+// has no more than `share` of a core; half as long each time that it need not
+// wait, so that cores that nobody else wants are used. It rests only as long as
+// those it works for do something themselves: somebody may be waiting for it
+// otherwise, and has nothing of what neighbours get. That is asked every 10 ms of
+// work. From `until` of the steady clock on nobody rests: what takes too long is
+// given up, and all its work is lost.
 class Pace {
  public:
   Pace(double share, std::chrono::nanoseconds free_cpu,
@@ -49,6 +50,7 @@ class Pace {
     ThreadTimes began_;
     uint64_t served_;
     std::chrono::nanoseconds last_served_{kNever};
+    std::chrono::nanoseconds rest_{0};
   };
 
  private:

@@ -18,46 +18,58 @@ ThreadTimes At(int cpu_ms, int delayed_ms, int clock_ms = 0) {
 }
 
 TEST(PaceTest, WhoIsKeptWaitingGetsItsShare) {
-  Pace pace(0.2, nanoseconds(0));
+  Pace pace(0.1, nanoseconds(0));
   Pace::Meter meter(&pace, At(100, 50), 0);
   EXPECT_EQ(meter.Due(At(105, 60), 1), milliseconds(0));  // too early to say
-  // 20 ms of work in 30 ms; a fifth of a core is 100 ms.
-  EXPECT_EQ(meter.Due(At(120, 60), 2), milliseconds(70));
-  EXPECT_EQ(meter.Due(At(130, 60), 3), milliseconds(0));  // nobody else
-  EXPECT_EQ(meter.Due(At(140, 63), 4), milliseconds(37));
-  EXPECT_EQ(meter.Due(At(150, 163), 5), milliseconds(0));  // less than its share
+  EXPECT_EQ(meter.Due(At(110, 60), 2), milliseconds(10));
+  EXPECT_EQ(meter.Due(At(120, 70), 3), milliseconds(20));
+  EXPECT_EQ(meter.Due(At(130, 80), 4), milliseconds(40));
+  // 10 ms of work in 20 ms; a tenth of a core is 100 ms.
+  EXPECT_EQ(meter.Due(At(140, 90), 5), milliseconds(80));
+  EXPECT_EQ(meter.Due(At(150, 100), 6), milliseconds(80));
+  EXPECT_EQ(meter.Due(At(160, 250), 7), milliseconds(0));  // less than its share
+}
+
+TEST(PaceTest, WhoNeedNotWaitRestsLessAndLess) {
+  Pace pace(0.1, nanoseconds(0));
+  Pace::Meter meter(&pace, At(0, 0), 0);
+  EXPECT_EQ(meter.Due(At(10, 0), 1), milliseconds(0));
+  EXPECT_EQ(meter.Due(At(20, 3), 2), milliseconds(10));
+  EXPECT_EQ(meter.Due(At(30, 5), 3), milliseconds(5));
+  EXPECT_EQ(meter.Due(At(40, 7), 4), std::chrono::microseconds(2500));
+  EXPECT_EQ(meter.Due(At(50, 10), 5), milliseconds(10));
 }
 
 TEST(PaceTest, NobodyRestsForNeighboursAlone) {
-  Pace pace(0.5, nanoseconds(0));
+  Pace pace(0.1, nanoseconds(0));
   Pace::Meter meter(&pace, At(0, 0, 100000), 7);
   EXPECT_EQ(meter.Due(At(10, 10, 100020), 7), milliseconds(0));
-  EXPECT_EQ(meter.Due(At(20, 18, 100040), 8), milliseconds(2));
-  EXPECT_EQ(meter.Due(At(30, 26, 101040), 8), milliseconds(2));  // a long step
-  EXPECT_EQ(meter.Due(At(40, 34, 101041), 8), milliseconds(0));
-  EXPECT_EQ(meter.Due(At(50, 42, 101060), 9), milliseconds(2));
+  EXPECT_EQ(meter.Due(At(20, 20, 100040), 8), milliseconds(10));
+  EXPECT_EQ(meter.Due(At(30, 30, 101040), 8), milliseconds(20));  // a long step
+  EXPECT_EQ(meter.Due(At(40, 40, 101041), 8), milliseconds(0));
+  EXPECT_EQ(meter.Due(At(50, 50, 101060), 9), milliseconds(10));
 }
 
 TEST(PaceTest, NobodyRestsLong) {
-  Pace pace(0.01, nanoseconds(0));
+  Pace pace(0.001, nanoseconds(0));
   Pace::Meter meter(&pace, At(0, 0), 0);
-  EXPECT_EQ(meter.Due(At(100, 100), 1), milliseconds(1000));
+  EXPECT_EQ(meter.Due(At(2000, 2000), 1), milliseconds(1000));
 }
 
 TEST(PaceTest, NobodyRestsForEver) {
   Pace pace(0.5, nanoseconds(0), milliseconds(1000));
   Pace::Meter meter(&pace, At(0, 0), 0);
-  EXPECT_EQ(meter.Due(At(10, 5, 999), 1), milliseconds(5));
+  EXPECT_GT(meter.Due(At(10, 5, 999), 1), milliseconds(0));
   EXPECT_EQ(meter.Due(At(20, 10, 1000), 2), milliseconds(0));
 }
 
 TEST(PaceTest, ShortWorkIsFree) {
-  Pace pace(0.5, milliseconds(25));
+  Pace pace(0.1, milliseconds(25));
   Pace::Meter one(&pace, At(0, 0), 0);
   Pace::Meter other(&pace, At(0, 0), 0);
   EXPECT_EQ(one.Due(At(10, 10), 1), milliseconds(0));
   EXPECT_EQ(other.Due(At(20, 10), 2), milliseconds(0));  // begun while free
-  EXPECT_EQ(one.Due(At(30, 20), 3), milliseconds(10));
+  EXPECT_EQ(one.Due(At(30, 20), 3), milliseconds(20));
 }
 
 TEST(PaceTest, ThreadsThatShareACoreAreSeenToWait) {
