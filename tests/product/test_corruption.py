@@ -134,7 +134,9 @@ def test_files_cut_off_at_every_frame_or_gone(life, caplog, capsys):
 @pytest.mark.parametrize("damage", ["filled", "renamed", "removed"])
 def test_claims(life, damage):
     """What a claim says is in its name. Restores need none; a writer whose claim has gone stops."""
+    life.checkpoint()  # the first of a manager claims
     claim = os.path.join(life.directory, "claims", str(life.manager._claim))
+    assert os.path.exists(claim)
     if damage == "filled":
         write(claim, b"\0\xff")
         life.checkpoint()
