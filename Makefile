@@ -87,7 +87,7 @@ define run_pytest
 	@echo "==> tests that run alone"
 	@$(PY) -m pytest -m "serial$(1)" </dev/null || [ $$? = 5 ]
 	@echo "==> tests"
-	@$(PY) -m pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder -m "not serial$(1)" </dev/null
+	@$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m "not serial$(1)" </dev/null
 endef
 
 test: system-deps build data servers cpp-tests

@@ -41,42 +41,24 @@ def pytest_make_collect_report() -> Iterator[None]:
     return report
 
 
-# What runs in one worker, in turn: clusters, of which several at once would take longer than their deadlines; tests of one
-# server that is slow to start; otherwise a file, for what its tests share. Longest first, so that no worker ends long after
-# the others; what is not here comes after, as it was found.
-_GROUPS = (
-    ("clusters", ("pss/", "embeddings/test_shadow.py", "embeddings/test_lazy_build.py")),
-    ("hdfs", ("stores/test_hdfs", "stores/test_conformance.py")),
-    ("movielens", ("examples/test_movielens.py",)),
-    ("gcs", ("stores/test_gcs.py",)),
-    ("crash_product", ("product/test_crash_product.py",)),
-    ("docs", ("docs/test_docs.py",)),
-    ("roundtrip", ("product/test_roundtrip.py",)),
-    ("fault_matrix", ("product/test_fault_matrix.py",)),
-    ("side_by_side", ("benchmarks/side_by_side/test_end_to_end.py",)),
-    ("random", ("product/test_random.py",)),
-    ("staging", ("product/test_staging.py",)),
-    ("two_coordinators", ("checkpoint/test_two_coordinators.py",)),
-    ("testing", ("testing/",)),
-    ("partial_restore", ("product/test_partial_restore.py",)),
-    ("hung_store", ("product/test_hung_store.py",)),
-    ("crash", ("checkpoint/test_crash.py",)),
-)
+# Files that take longest go first, so that no worker ends long after the others; what is not here comes after, as it was
+# found.
+_FIRST = (
+    "pss/", "embeddings/test_shadow.py", "embeddings/test_lazy_build.py", "stores/test_hdfs", "stores/test_conformance.py",
+    "examples/test_movielens.py", "stores/test_gcs.py", "product/test_crash_product.py", "docs/test_docs.py",
+    "product/test_roundtrip.py", "product/test_fault_matrix.py", "benchmarks/side_by_side/test_end_to_end.py",
+    "product/test_random.py", "product/test_staging.py", "checkpoint/test_two_coordinators.py", "testing/",
+    "product/test_partial_restore.py", "product/test_hung_store.py", "checkpoint/test_crash.py")
 
 
-def _group_of(item: pytest.Item) -> tuple[int, str]:
+def _place_of(item: pytest.Item) -> int:
     path = item.path.relative_to(Path(__file__).parent).as_posix()
-    for place, (name, paths) in enumerate(_GROUPS):
-        if path.startswith(paths):
-            return place, name
-    return len(_GROUPS), path.removesuffix(".py").replace("/test_", "/")
+    return next((place for place, start in enumerate(_FIRST) if path.startswith(start)), len(_FIRST))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deals tests out to workers (`--dist loadgroup`)."""
-    items.sort(key=_group_of)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group_of(item)[1]))
+    """Puts the longest first; tests of a file stay together (`--dist loadfile`), for what they share."""
+    items.sort(key=_place_of)
 
 
 @pytest.fixture(scope="session")
