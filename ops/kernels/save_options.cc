@@ -76,7 +76,7 @@ Status ParseSaveOptions(const Json& request, uint64_t bytes,
   const int cores =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   options->writer_threads =
-      std::max(1, Or<int>(request, "writer_threads", std::max(1, cores / 2)));
+      std::max(1, Or<int>(request, "writer_threads", cores));
   // Readers and encoders together.
   options->core_share =
       std::min(1.0, kMachineShare * cores / (2 * options->writer_threads));

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from tests.support import lines
 from tests.support.jobs import ROOT
 
 _REPLY = "CHILD REPLY "
@@ -88,7 +89,7 @@ def main() -> None:
             reply = {"value": getattr(importlib.import_module(module), function)(*args)}
         except BaseException:  # pytest's outcomes are no Exceptions
             reply = {"error": traceback.format_exc()}
-        print("\n" + _REPLY + json.dumps(reply), flush=True)
+        lines.say(_REPLY + json.dumps(reply))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tfadaptcp
 from tests.support import embedding_model as em
-from tests.support import faults, oracle, rows
+from tests.support import faults, lines, oracle, rows
 from tests.support.checkpoint_dirs import check_clean
 from tests.support.saving import Eager
 from tfadaptcp.checkpoint import commit, retention
@@ -104,7 +104,7 @@ def main() -> None:
                                   request["cluster"]).run(plans[1])
     except BaseException:
         reply["error"] = traceback.format_exc()
-    print("REPLY " + json.dumps(reply), flush=True)
+    lines.say("REPLY " + json.dumps(reply))
     os._exit(0)
 
 

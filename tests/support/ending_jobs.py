@@ -20,7 +20,7 @@ import tfadaptcp
 
 import tensorflow as tf
 
-from tests.support import oracle, rows
+from tests.support import lines, oracle, rows
 from tests.support.fitting import data, step_of
 from tfadaptcp import termination
 from tfadaptcp.checkpoint.store import set_fault_hook
@@ -225,7 +225,7 @@ def main() -> None:
             os.kill(child, operator_sends)
         statuses[name] = os.waitpid(child, 0)[1]
         os.close(reader)
-    print("STATUSES " + json.dumps(statuses), flush=True)
+    lines.say("STATUSES " + json.dumps(statuses))
 
 
 if __name__ == "__main__":

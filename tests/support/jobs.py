@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support import forks
+from tests.support import forks, lines
 
 ROOT = Path(__file__).resolve().parents[2]
 _RESULT = "JOB RESULT "
@@ -44,7 +44,7 @@ def main() -> None:
     if "tfadaptcp" in sys.modules:  # else it was to be a fresh process
         forks.for_clusters()
     result = getattr(importlib.import_module(module), job)()
-    print(_RESULT + json.dumps(result), flush=True)
+    lines.say(_RESULT + json.dumps(result))
     # A coordinator whose servers have gone is not worth tearing down in order.
     os._exit(0)
 

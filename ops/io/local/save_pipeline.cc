@@ -77,6 +77,8 @@ void SavePipeline::Push(std::unique_ptr<CapturedBatch> batch,
                                       : counters_.rows_by_update) +=
       batch->rows();
   std::lock_guard<std::mutex> lock(mu_);
+  // Asked afterwards, nobody would seem to wait.
+  awaited_ = popping_ > 0 && queue_.empty() ? awaited_ + 1 : 0;
   queue_.push_back(std::move(batch));
   work_.notify_one();
 }
@@ -134,8 +136,9 @@ bool SavePipeline::is_crowded() const {
 }
 
 bool SavePipeline::is_starved() const {
+  constexpr int kSome = 4;
   std::lock_guard<std::mutex> lock(mu_);
-  return popping_ > 0 && queue_.empty();
+  return awaited_ >= kSome;
 }
 
 void SavePipeline::Abort(const Status& why) {

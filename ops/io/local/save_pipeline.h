@@ -85,8 +85,9 @@ class SavePipeline {
   // left the work is urgent, since updates may have to wait.
   void Rest(std::chrono::nanoseconds time);
 
-  // Whether those who encode have more to do than they can, or less.
+  // Whether those who encode have more to do than they can.
   bool is_crowded() const;
+  // Whether they have less: the last few batches were all waited for.
   bool is_starved() const;
 
   // Makes all waits end. The first reason given stays.
@@ -113,6 +114,7 @@ class SavePipeline {
   int updates_waiting_ = 0;  // for room
   int running_ = 0;
   int popping_ = 0;  // threads that wait for a batch
+  int awaited_ = 0;  // batches in a row that somebody waited for
   bool closed_ = false;
   Status status_;
   CaptureCounters counters_;
