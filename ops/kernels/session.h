@@ -50,7 +50,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Blocks until the pending cut is durable in segments, or failed. What the
   // store hangs then is left behind. request: see ParseSaveOptions and
-  // SegmentPlan; after request.rest_ms no thread rests any more.
+  // SegmentPlan; after request.rest_ms, if given, no thread rests any more.
   Status Save(const Json& request, const std::vector<tensorflow::Tensor>& dense,
               Json* reply);
 

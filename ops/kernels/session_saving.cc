@@ -82,8 +82,10 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   for (const tf::Tensor& tensor : dense) bytes += tensor.TotalBytes();
   SaveOptions options;
   ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
-  options.rest_until =
-      start + std::chrono::milliseconds(request.value("rest_ms", 60000));
+  if (request.contains("rest_ms")) {
+    options.rest_until =
+        start + std::chrono::milliseconds(request["rest_ms"].get<int64_t>());
+  }
   Json slices = request.value("dense", Json::array());
   std::shared_ptr<SavePipeline> pipeline;
   {

@@ -9,6 +9,7 @@ import pytest
 
 import tfadaptcp
 from tests.support import oracle, rows
+from tfadaptcp import options
 
 ROWS = 400_000  # longer than what is free
 
@@ -34,9 +35,12 @@ def job(directory):
     return model, tfadaptcp.CheckpointManager(model, directory, "incremental")
 
 
-@pytest.mark.parametrize("trains", [True, False])
-def test_a_base_on_a_busy_machine(tmp_path, trains):
-    """It rests for training, and not for neighbours."""
+@pytest.mark.parametrize("trains, rests", [(True, True), (False, False), (True, False)],
+                         ids=["training", "neighbours", "training, and it is late"])
+def test_a_base_on_a_busy_machine(tmp_path, monkeypatch, trains, rests):
+    """It rests for training, for a part of the time that it may take, and not for neighbours."""
+    if trains and not rests:
+        monkeypatch.setattr(options, "_RESTED", 0.0)
     model, manager = job(str(tmp_path))
     copy = oracle.take(model)
     with busy():
@@ -46,7 +50,7 @@ def test_a_base_on_a_busy_machine(tmp_path, trains):
         manager.wait()
     stats = manager.stats()
     assert stats["rows_by_drain"] + stats["rows_by_update"] == ROWS
-    assert (stats["rest_seconds"] > 0) == trains, stats
+    assert (stats["rest_seconds"] > 0) == rests, stats
     fresh = oracle.build("adam", dim=32, seed=3)
     fresh.load_adaptcp(str(tmp_path))
     oracle.check(copy, fresh)
