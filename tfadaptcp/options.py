@@ -35,7 +35,7 @@ class EngineOptions:
             per worker lie between two cuts, where waiting costs throughput; the manifest says which it was.
         writer_threads: at most so many threads per parameter server read rows from the tables in the background, and as
             many encode them; there is one of each to begin with, and one more where one has more to do than it can.
-            None: automatic, half of the cores.
+            None: automatic, the number of cores.
         upload_threads: at most so many segments per parameter server are written to the store at once. None: automatic,
             8, or 2 where the store is a local path.
         lookup_capture: rows that a training step looks up while a checkpoint is pending are captured next, so that

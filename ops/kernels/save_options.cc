@@ -12,8 +12,6 @@ namespace adaptcp {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-// What a long save takes of a machine that others want to use, too.
-constexpr double kMachineShare = 0.08;
 
 // A 32nd of the machine's memory, within bounds: for rows on their way, and for
 // segments that wait in memory.
@@ -73,13 +71,9 @@ Status ParseSaveOptions(const Json& request, uint64_t bytes,
   }
   options->segment_bytes = Or<uint64_t>(request, "segment_bytes", segment);
   options->block_bytes = Or<size_t>(request, "block_bytes", kMiB);
-  const int cores =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = std::thread::hardware_concurrency();
   options->writer_threads =
       std::max(1, Or<int>(request, "writer_threads", cores));
-  // Readers and encoders together.
-  options->core_share =
-      std::min(1.0, kMachineShare * cores / (2 * options->writer_threads));
   options->upload_bytes_per_second =
       request.value("upload_bytes_per_second", uint64_t{0});
   options->retry_for =

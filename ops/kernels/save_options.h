@@ -30,9 +30,7 @@ struct SaveOptions {
   bool direct = true;
   std::shared_ptr<BufferDirectory> buffer;  // null: staged in memory
   std::chrono::milliseconds retry_for{0};
-  // Of a core, for each of the threads that read and encode, once the save has
-  // taken a while and where others want the core: see Pace.
-  double core_share = 1;
+  // No thread rests any more from then on: see Pace.
   std::chrono::steady_clock::time_point rest_until =
       std::chrono::steady_clock::time_point::max();
 };

@@ -1,5 +1,7 @@
 #include "ops/kernels/save_writer.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "ops/io/store.h"
@@ -13,6 +15,8 @@ namespace {
 
 // Checkpoints of a hundred thousand rows are over sooner than that.
 constexpr std::chrono::milliseconds kFreeCpu(100);
+// What a long save takes of a machine that others want to use, too.
+constexpr double kMachineShare = 0.08;
 
 }  // namespace
 
@@ -27,7 +31,8 @@ Status SaveWriter::Create(const Json& request, const SaveOptions& options,
   made->session_ = std::move(session);
   made->pipeline_ = pipeline;
   made->most_encoders_ = options.writer_threads;
-  made->pace_ = std::make_unique<Pace>(options.core_share, kFreeCpu,
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  made->pace_ = std::make_unique<Pace>(kMachineShare * cores, kFreeCpu,
                                        options.rest_until.time_since_epoch());
   room->SetLimit(options.buffer_bytes);
   rate->SetRate(options.upload_bytes_per_second);

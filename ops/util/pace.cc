@@ -9,19 +9,38 @@ namespace adaptcp {
 
 using std::chrono::nanoseconds;
 
-ThreadTimes TimesOfThisThread() {
-  ThreadTimes times;
-  times.clock = std::chrono::steady_clock::now().time_since_epoch();
-  timespec cpu{};
-  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu) == 0) {
-    times.cpu = std::chrono::seconds(cpu.tv_sec) + nanoseconds(cpu.tv_nsec);
+namespace {
+
+class OfThisThread final : public ThreadTimes {
+ public:
+  nanoseconds cpu() const override {
+    timespec cpu{};
+    if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu) != 0) return {};
+    return std::chrono::seconds(cpu.tv_sec) + nanoseconds(cpu.tv_nsec);
   }
-  // Time on a core, time in its queue, number of times there.
-  std::ifstream statistics("/proc/thread-self/schedstat");
-  int64_t ran = 0;
-  int64_t waited = 0;
-  if (statistics >> ran >> waited) times.delayed = nanoseconds(waited);
+  nanoseconds delayed() const override {
+    // Time on a core, time in its queue, number of times there.
+    std::ifstream statistics("/proc/thread-self/schedstat");
+    int64_t ran = 0;
+    int64_t waited = 0;
+    if (!(statistics >> ran >> waited)) return {};
+    return nanoseconds(waited);
+  }
+  nanoseconds clock() const override {
+    return std::chrono::steady_clock::now().time_since_epoch();
+  }
+};
+
+}  // namespace
+
+const ThreadTimes& TimesOfThisThread() {
+  static const OfThisThread times;
   return times;
+}
+
+Pace::Meter::Meter(Pace* pace, const ThreadTimes& now, uint64_t served)
+    : pace_(pace), cpu_(now.cpu()), delayed_(now.delayed()), served_(served) {
+  ++pace_->meters_;
 }
 
 nanoseconds Pace::Meter::Due(const ThreadTimes& now, uint64_t served) {
@@ -30,18 +49,23 @@ nanoseconds Pace::Meter::Due(const ThreadTimes& now, uint64_t served) {
   constexpr std::chrono::seconds kLongest(1);
   // Longer than a step, or it would be taken for the end of training.
   constexpr std::chrono::seconds kStep(1);
-  if (served != served_) last_served_ = now.clock;
+  const nanoseconds clock = now.clock();
+  if (served != served_) last_served_ = clock;
   served_ = served;
-  const nanoseconds used = now.cpu - began_.cpu;
+  const nanoseconds cpu = now.cpu();
+  const nanoseconds used = cpu - cpu_;
   if (used < kBurst) return nanoseconds(0);
-  const nanoseconds delayed = now.delayed - began_.delayed;
-  began_ = now;
+  const nanoseconds all_delayed = now.delayed();
+  const nanoseconds delayed = all_delayed - delayed_;
+  cpu_ = cpu;
+  delayed_ = all_delayed;
   if (pace_->free_.fetch_sub(used.count()) > 0) return nanoseconds(0);
-  if (now.clock - last_served_ > kStep || now.clock >= pace_->until_) {
+  if (clock - last_served_ > kStep || clock >= pace_->until_) {
     return rest_ = nanoseconds(0);
   }
   if (delayed < used / 4) return rest_ /= 2;
-  const nanoseconds turn(static_cast<int64_t>(used.count() / pace_->share_));
+  const double share = pace_->cores_ / pace_->meters_;
+  const nanoseconds turn(static_cast<int64_t>(used.count() / share));
   const nanoseconds most = std::clamp<nanoseconds>(
       turn - used - delayed, nanoseconds(0), kLongest);
   return rest_ = std::min(std::max(used, 2 * rest_), most);

@@ -12,10 +12,24 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-ThreadTimes At(int cpu_ms, int delayed_ms, int clock_ms = 0) {
-  return {milliseconds(cpu_ms), milliseconds(delayed_ms),
-          milliseconds(clock_ms)};
-}
+class At final : public ThreadTimes {
+ public:
+  At(int cpu_ms, int delayed_ms, int clock_ms = 0)
+      : cpu_(cpu_ms), delayed_(delayed_ms), clock_(clock_ms) {}
+
+  nanoseconds cpu() const override { return cpu_; }
+  nanoseconds delayed() const override {
+    ++asked_;
+    return delayed_;
+  }
+  nanoseconds clock() const override { return clock_; }
+  // How often its file would have been read.
+  int asked() const { return asked_; }
+
+ private:
+  milliseconds cpu_, delayed_, clock_;
+  mutable int asked_ = 0;
+};
 
 TEST(PaceTest, WhoIsKeptWaitingGetsItsShare) {
   Pace pace(0.1, nanoseconds(0));
@@ -28,6 +42,32 @@ TEST(PaceTest, WhoIsKeptWaitingGetsItsShare) {
   EXPECT_EQ(meter.Due(At(140, 90), 5), milliseconds(80));
   EXPECT_EQ(meter.Due(At(150, 100), 6), milliseconds(80));
   EXPECT_EQ(meter.Due(At(160, 250), 7), milliseconds(0));  // less than its share
+}
+
+TEST(PaceTest, WhoWorkTogetherShareTheCores) {
+  Pace pace(0.5, nanoseconds(0));
+  Pace::Meter one(&pace, At(0, 0), 0);
+  EXPECT_EQ(one.Due(At(100, 50), 1), milliseconds(50));  // 100 in 200
+  {
+    Pace::Meter other(&pace, At(0, 0), 0);
+    EXPECT_EQ(one.Due(At(200, 100), 2), milliseconds(100));
+    EXPECT_EQ(one.Due(At(300, 150), 3), milliseconds(200));
+    EXPECT_EQ(one.Due(At(400, 200), 4), milliseconds(250));  // 100 in 400
+    EXPECT_EQ(other.Due(At(100, 50), 1), milliseconds(100));
+    EXPECT_EQ(other.Due(At(200, 100), 2), milliseconds(200));
+    EXPECT_EQ(other.Due(At(300, 150), 3), milliseconds(250));
+  }
+  EXPECT_EQ(one.Due(At(500, 250), 5), milliseconds(50));
+}
+
+TEST(PaceTest, DelaysAreReadWhenTheyDecideAndNotBefore) {
+  Pace pace(0.1, nanoseconds(0));
+  const At start(0, 0), early(9, 9), late(10, 10);
+  Pace::Meter meter(&pace, start, 0);
+  meter.Due(early, 1);
+  EXPECT_EQ(early.asked(), 0);
+  meter.Due(late, 2);
+  EXPECT_EQ(late.asked(), 1);
 }
 
 TEST(PaceTest, WhoNeedNotWaitRestsLessAndLess) {
