@@ -3,7 +3,7 @@
 import logging
 from typing import List, Optional
 
-from tfadaptcp.checkpoint import retention
+from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.claims import Claim
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.scanned_base import ScannedBase
@@ -19,6 +19,7 @@ class Leftovers:
         self._directory = directory
         self._max_to_keep = max_to_keep
         self._unknown: List[str] = []
+        self._parsed: commit.Parsed = {}
 
     def keep(self, *names: str) -> None:
         """From now on the data of these attempts stays: their manifests may exist, or come yet."""
@@ -29,7 +30,7 @@ class Leftovers:
         names = [*self._unknown, *in_progress]
         if scan is not None and not scan.has_failed:
             names.append(scan.name)
-        retention.collect(self._store, self._directory, claim, self._max_to_keep, names)
+        retention.collect(self._store, self._directory, claim, self._max_to_keep, names, self._parsed)
 
     def tidy(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> None:
         """Makes a pass though no checkpoint was committed. What failed for want of room has taken the rest of it, and

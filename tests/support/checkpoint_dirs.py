@@ -68,6 +68,7 @@ class Run:
                  run: str | None = None, base_every: int = 3):
         self.store, self.directory, self.keep, self.base_every = store, directory, keep, base_every
         self.held: set[str] = set()
+        self.parsed: commit.Parsed = {}  # as a manager's passes have it
         self.head: Manifest | None = None
         self.committed: list[Manifest] = []
         self.claim = claims.take(store, directory, run)
@@ -99,7 +100,7 @@ class Run:
         return manifest
 
     def collect(self) -> retention.Collected:
-        return retention.collect(self.store, self.directory, self.claim, self.keep, lambda: set(self.held))
+        return retention.collect(self.store, self.directory, self.claim, self.keep, lambda: set(self.held), self.parsed)
 
     def _write(self, name: layout.HeadName) -> Manifest:
         parent = self.head

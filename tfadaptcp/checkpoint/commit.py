@@ -5,7 +5,7 @@ Finding never writes, so any job may look at a directory that another one is wri
 
 import dataclasses
 import logging
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from tfadaptcp.checkpoint import claims, layout, manifest_check
 from tfadaptcp.checkpoint.claims import Claim
@@ -37,17 +37,26 @@ class Damaged:
     reason: str
 
 
-def list_heads(store: Store, directory: str) -> Tuple[List[Manifest], List[Damaged]]:
+# Manifests by the names of their files, with the text that each was parsed from.
+Parsed = Dict[str, Tuple[bytes, Manifest]]
+
+
+def list_heads(store: Store, directory: str, parsed: Optional[Parsed] = None) -> Tuple[List[Manifest], List[Damaged]]:
     """Returns the valid heads, oldest first by (generation, run, sequence), and what is damaged.
 
     A head that retention removes while this runs is left out; if that leaves none, the newer ones are looked for. A
     directory that isn't there has no heads.
 
+    Args:
+        parsed: what the last call of the same caller has found, brought up to date: all files are read again, but only what
+            has another text is parsed.
+
     Raises:
         StoreUnavailableError: a listing or a read failed: that is never taken for "no heads".
     """
+    parsed = {} if parsed is None else parsed
     for _ in range(_LISTINGS):
-        heads, damaged, removed = _list_once(store, directory)
+        heads, damaged, removed = _list_once(store, directory, parsed)
         if heads or damaged or not removed:
             break
     else:
@@ -56,9 +65,11 @@ def list_heads(store: Store, directory: str) -> Tuple[List[Manifest], List[Damag
     return sorted(heads, key=lambda manifest: manifest.head.order), damaged
 
 
-def _list_once(store: Store, directory: str) -> Tuple[List[Manifest], List[Damaged], int]:
+def _list_once(store: Store, directory: str, parsed: Parsed) -> Tuple[List[Manifest], List[Damaged], int]:
     """Heads, what is damaged, and how many manifests were gone by the time they were read."""
     heads, damaged, removed = [], [], 0
+    before = dict(parsed)
+    parsed.clear()
     for file in store.list(join(directory, layout.MANIFESTS)):
         name = layout.parse_manifest(file)
         path = join(directory, layout.MANIFESTS, file)
@@ -70,14 +81,17 @@ def _list_once(store: Store, directory: str) -> Tuple[List[Manifest], List[Damag
         except FileNotFoundError:
             removed += 1
             continue
+        text, manifest = before.get(file, (None, None))
         try:
-            manifest = Manifest.from_json(data, path)
+            if text != data:
+                manifest = Manifest.from_json(data, path)
             if manifest.head != name:
                 raise CheckpointCorruptError(f"{path}: the manifest is damaged: its name is wrong. "
                                              f"Received: {name}. Expected: {manifest.name}")
         except CheckpointCorruptError as error:
             damaged.append(Damaged(file, name, manifest_check.is_torn(data), str(error)))
         else:
+            parsed[file] = data, manifest
             heads.append(manifest)
     return heads, damaged, removed
 

@@ -133,8 +133,12 @@ class Manifest:
             ValueError: the manifest breaks a rule that `from_json` checks, so it could not be read back.
         """
         from tfadaptcp.checkpoint import manifest_check
-        manifest_check.check(self)
-        body = _dumps(dataclasses.asdict(self))
+        try:
+            body = _dumps(self)
+        except TypeError as error:
+            raise ValueError(f"manifest {self.name}: {error}") from None
+        # As JSON, so that types are checked as a reader will see them.
+        manifest_check.check(self.name, body)
         return body[:-1] + b',"sha256":"' + _digest(body) + END
 
     @staticmethod
@@ -185,7 +189,14 @@ def split_checksum(data: bytes) -> Tuple[bytes, bytes, bytes]:
 
 
 def _dumps(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_fields).encode("ascii")
+
+
+def _fields(value: Any) -> Dict[str, Any]:
+    # `dataclasses.asdict` would copy all that is in them, too.
+    if not dataclasses.is_dataclass(value):
+        raise TypeError(f"Received: {value!r}. Expected: what JSON knows")
+    return vars(value)
 
 
 def _digest(body: bytes) -> bytes:

@@ -4,6 +4,7 @@ A manifest is untrusted: it may have been damaged, cut off, edited, or written b
 """
 
 import dataclasses
+import functools
 import json
 import re
 from typing import Any, Dict, List, Tuple
@@ -38,7 +39,7 @@ def parse(data: bytes, file: str) -> Manifest:
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             received = value.get("format") if isinstance(value, dict) else value
             raise _Broken(f"its format is unknown. Received: {_show(received)}. Expected: {FORMAT}")
-        manifest = _build(Manifest, value, "manifest", {"groups": _groups, "dense": _dense, "objects": _objects})
+        manifest = _from_plain(value)
         _check(manifest)
         return manifest
     except _Broken as error:
@@ -50,14 +51,12 @@ def is_torn(data: bytes) -> bool:
     return not data.endswith(END)
 
 
-def check(manifest: Manifest) -> None:
-    """Raises ValueError if the manifest breaks a rule that a reader would refuse it for."""
+def check(name: str, body: bytes) -> None:
+    """Raises ValueError if the manifest `name`, as JSON, breaks a rule that a reader would refuse it for."""
     try:
-        # Through JSON and back, so that types are checked as a reader will see them.
-        plain = json.loads(json.dumps(dataclasses.asdict(manifest), allow_nan=False))
-        _check(_build(Manifest, plain, "manifest", {"groups": _groups, "dense": _dense, "objects": _objects}))
-    except (_Broken, TypeError) as error:
-        raise ValueError(f"manifest {manifest.name}: {error}") from None
+        _check(_from_plain(json.loads(body)))
+    except _Broken as error:
+        raise ValueError(f"manifest {name}: {error}") from None
 
 
 def check_successor(parent: Manifest, child: Manifest) -> None:
@@ -128,35 +127,34 @@ def _check_specs(m: Manifest) -> None:
 
 def _check_objects(m: Manifest, ceiling: int) -> None:
     _unique([ref.path for ref in m.objects], "object")
-    groups = {group.name for group in m.groups}
+    groups, claim = {group.name for group in m.groups}, m.head.claim
     newest = 0  # increments so far
     of_head = set()  # sequences of differentials and dense objects
     for ref in m.objects:
-        where = f"object {ref.path}"
         try:
             name = layout.parse_object(ref.path)
         except ValueError as error:
             raise _Broken(str(error)) from None
-        _require(ref.kind in KINDS, f"kind of {where}", ref.kind, f"one of {KINDS}")
-        _require(ref.ps >= 0, f"ps of {where}", ref.ps, "at least 0")
-        _require(ref.bytes >= 0, f"bytes of {where}", ref.bytes, "at least 0")
-        _require(0 <= ref.crc32c < 1 << 32, f"crc32c of {where}", ref.crc32c, "32 bits, unsigned")
-        _require(set(ref.rows) <= groups, f"groups of {where}", sorted(ref.rows), f"among {sorted(groups)}")
-        _require(all(rows >= 0 for rows in ref.rows.values()), f"rows of {where}", ref.rows, "none negative")
-        _require(ref.kind != "dense" or not ref.rows, f"rows of {where}", ref.rows, "none in a dense object")
-        _require(name.head.claim <= m.head.claim, where, name.head, f"written by {m.head.claim} or before")
+        _require_of(ref, ref.kind in KINDS, "kind of ", ref.kind, "one of {}", KINDS)
+        _require_of(ref, ref.ps >= 0, "ps of ", ref.ps, "at least 0")
+        _require_of(ref, ref.bytes >= 0, "bytes of ", ref.bytes, "at least 0")
+        _require_of(ref, 0 <= ref.crc32c < 1 << 32, "crc32c of ", ref.crc32c, "32 bits, unsigned")
+        _require_of(ref, ref.rows.keys() <= groups, "groups of ", ref.rows, "among {}", groups)
+        _require_of(ref, min(ref.rows.values(), default=0) >= 0, "rows of ", ref.rows, "none negative")
+        _require_of(ref, ref.kind != "dense" or not ref.rows, "rows of ", ref.rows, "none in a dense object")
+        _require_of(ref, name.head.claim <= claim, "", name.head, "written by {} or before", claim)
         if ref.kind == "base":
             # A fuzzy base starts at a cut and is written while later checkpoints go on.
-            _require(ref.sequence == m.base_sequence > 0, f"sequence of {where}", ref.sequence,
-                     f"that of the base, {m.base_sequence}")
+            _require_of(ref, ref.sequence == m.base_sequence > 0, "sequence of ", ref.sequence, "that of the base, {}",
+                        m.base_sequence)
             in_dir = m.base_sequence <= name.head.sequence <= ceiling
         else:
             in_dir = name.head.sequence == ref.sequence
-        _require(in_dir, f"directory of {where}", name.head.sequence, f"the cut {ref.sequence}")
+        _require_of(ref, in_dir, "directory of ", name.head.sequence, "the cut {}", ref.sequence)
         if ref.kind == "increment":
-            _require(m.base_sequence < ref.sequence <= ceiling, f"sequence of {where}", ref.sequence,
-                     f"above the base {m.base_sequence} and at most {ceiling}")
-            _require(newest <= ref.sequence, f"sequence of {where}", ref.sequence, f"in order, at least {newest}")
+            _require_of(ref, m.base_sequence < ref.sequence <= ceiling, "sequence of ", ref.sequence,
+                        "above the base {} and at most {}", m.base_sequence, ceiling)
+            _require_of(ref, newest <= ref.sequence, "sequence of ", ref.sequence, "in order, at least {}", newest)
             newest = ref.sequence
         elif ref.kind != "base":
             of_head.add(ref.sequence)
@@ -200,36 +198,66 @@ def _without_zeros(rows: Dict[str, Dict[str, int]]) -> Dict[str, Dict[str, int]]
     return {kind: groups for kind, groups in kept.items() if groups}
 
 
+def _from_plain(value: Any) -> Manifest:
+    return _build(Manifest, value, "manifest", {"groups": _groups, "dense": _dense, "objects": _objects})
+
+
 def _build(cls, value: Any, where: str, nested: Dict[str, Any]):
     """Builds a dataclass from a JSON object, checking names and types of the fields by the annotations."""
     _require(isinstance(value, dict), where, value, "an object")
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    _require(set(value) == set(fields), f"fields of {where}", sorted(value), sorted(fields))
+    fields = _annotations(cls)
+    if value.keys() != fields.keys():
+        _require(False, f"fields of {where}", sorted(value), sorted(fields))
     made = {}
-    for name, field in fields.items():
-        made[name] = nested[name](value[name]) if name in nested else _typed(value[name], field.type, f"{where}.{name}")
+    for name, annotation in fields.items():
+        item = value[name]
+        if name in nested:
+            made[name] = nested[name](item)
+        else:
+            fits = _FITS.get(annotation)
+            made[name] = item if fits is not None and fits(item) else _typed(item, annotation, f"{where}.{name}")
     return cls(**made)
 
 
-def _typed(value: Any, annotation: Any, where: str) -> Any:
-    text = str(annotation).replace("typing.", "")
-    if annotation is int:
-        # JSON numbers have no bound; ours are all lengths, counts and steps.
-        _require(type(value) is int and -1 << 63 <= value < 1 << 63, where, value, "a 64-bit integer")
-    elif annotation is str:
-        _require(isinstance(value, str), where, value, "a string")
-    elif text == "Optional[str]":
-        _require(value is None or isinstance(value, str), where, value, "a string or null")
-    elif text == "Tuple[int, ...]":
+@functools.lru_cache(maxsize=None)
+def _annotations(cls) -> Dict[str, str]:
+    """The types of a dataclass's fields, as text."""
+    return {field.name: getattr(field.type, "__name__", "") if isinstance(field.type, type)
+            else str(field.type).replace("typing.", "") for field in dataclasses.fields(cls)}
+
+
+def _is_number(value: Any) -> bool:
+    # JSON numbers have no bound; ours are all lengths, counts and steps.
+    return type(value) is int and -1 << 63 <= value < 1 << 63
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+# What a chain of hundreds of objects has in each of them, asked without ado.
+_FITS = {"int": _is_number, "str": _is_text,
+         "Dict[str, int]": lambda value: type(value) is dict and all(map(_is_number, value.values()))}
+
+
+def _typed(value: Any, annotation: str, where: str) -> Any:
+    """A value of that type. Raises if it is none, naming the part that isn't."""
+    if annotation == "int":
+        _require(_is_number(value), where, value, "a 64-bit integer")
+    elif annotation == "str":
+        _require(_is_text(value), where, value, "a string")
+    elif annotation == "Optional[str]":
+        _require(value is None or _is_text(value), where, value, "a string or null")
+    elif annotation == "Tuple[int, ...]":
         _require(isinstance(value, list), where, value, "a list")
-        return tuple(_typed(item, int, where) for item in value)
-    elif text.startswith("Dict["):
+        return tuple(_typed(item, "int", where) for item in value)
+    elif annotation.startswith("Dict["):
         _require(isinstance(value, dict), where, value, "an object")
-        inner = {"Dict[str, int]": int, "Dict[str, str]": str, "Dict[str, Dict[str, int]]": Dict[str, int]}.get(text)
-        if inner is not None:
-            return {key: _typed(item, inner, f"{where}[{key!r}]") for key, item in value.items()}
+        inner = {"Dict[str, int]": "int", "Dict[str, str]": "str", "Dict[str, Dict[str, int]]": "Dict[str, int]"}
+        if annotation in inner:
+            return {key: _typed(item, inner[annotation], f"{where}[{key!r}]") for key, item in value.items()}
     else:
-        raise AssertionError(f"no check for {where}: {text}")
+        raise AssertionError(f"no check for {where}: {annotation}")
     return value
 
 
@@ -264,6 +292,12 @@ def _unique(names: List[str], what: str) -> None:
 def _require(holds: Any, what: str, received: Any, expected: Any) -> None:
     if not holds:
         raise _Broken(f"{what} is wrong. Received: {_show(received)}. Expected: {expected}")
+
+
+def _require_of(ref: ObjectRef, holds: Any, what: str, received: Any, expected: str, *values: Any) -> None:
+    """`_require` of an object, of which there are many: no text is made while all is well."""
+    if not holds:
+        _require(False, f"{what}object {ref.path}", received, expected.format(*values))
 
 
 def _show(value: Any) -> str:

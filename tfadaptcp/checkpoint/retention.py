@@ -40,7 +40,8 @@ class Collected:
     objects: Tuple[str, ...] = ()
 
 
-def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_progress: InProgress = ()) -> Collected:
+def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_progress: InProgress = (),
+            parsed: Optional[commit.Parsed] = None) -> Collected:
     """Makes one pass. Called by the coordinator that holds `claim`, from one thread at a time, best after each commit.
 
     It may raise at any point and be killed at any point: the next pass takes up what is left.
@@ -53,6 +54,7 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
         in_progress: names `<generation>-<sequence>-<run>` of attempts whose data must stay though no manifest
             references it: the pending checkpoint, a base being written, a commit of unknown outcome. A callable is
             asked at the right moment; a fixed list is right only if no attempt can begin while the pass runs.
+        parsed: see `commit.list_heads`.
 
     Raises:
         FencedError: a higher claim exists.
@@ -65,7 +67,7 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
     # before is either still in progress when asked, or has its manifest in the listing that comes last.
     objects, empty_dirs, probes = _list_data(store, directory)
     held = set(in_progress() if callable(in_progress) else in_progress)
-    heads, damaged = commit.list_heads(store, directory)
+    heads, damaged = commit.list_heads(store, directory, parsed)
     old_heads = _outdated(heads, damaged, claim, max_to_keep, held)
     garbage = _unreferenced(objects, heads, damaged, claim, held)
 
