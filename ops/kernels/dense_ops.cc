@@ -19,8 +19,8 @@ namespace {
 namespace tf = tensorflow;
 
 // request: {session, restore, objects: [...], specs, limits, names: [...]}: the
-// tensors, whole, in that order. A file's own word is not taken for how much memory to allocate: `specs`
-// has the shapes of the manifest, see OpenedSegment.
+// tensors, whole, in that order. A file's own word is not taken for how much
+// memory to allocate: `specs` has the shapes of the manifest, see OpenedSegment.
 class ReadDenseOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
@@ -31,24 +31,15 @@ class ReadDenseOp : public AsyncRequestOp {
     for (const Json& name : request.value("names", Json::array())) {
       index.emplace(name.get<std::string>(), static_cast<int>(index.size()));
     }
-    const Json& specs = request.at("specs");
+    (void)request.at("specs");
     if (static_cast<int>(index.size()) != ctx->num_outputs()) {
       return Status::InvalidArgument(
           "asked for " + std::to_string(ctx->num_outputs()) +
           " tensors by " + std::to_string(index.size()) + " names");
     }
     std::vector<Output> outputs(index.size());
-    const Json limits = request.value("limits", Json::object());
-    auto read = std::make_shared<ReadRequest>();
-    read->specs = specs;
-    read->patience = PatienceOf(limits);
-    std::vector<ObjectReaders::Level> levels(1);
-    for (const Json& object : request.value("objects", Json::array())) {
-      levels[0].push_back(std::make_shared<SegmentObject>(object, read));
-    }
-    const ReadersOptions options = ReadersOptionsOf(limits, levels);
-    const auto readers =
-        std::make_shared<ObjectReaders>(std::move(levels), options);
+    // The request is a level, too.
+    const auto readers = StartReaders(request, Json::array({request}), {});
     std::shared_ptr<Session> session;
     ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
     ADAPTCP_RETURN_IF_ERROR(

@@ -23,6 +23,14 @@ inline Status FindSession(const Json& request,
   return Registry::Get().FindSession(request.value("session", ""), session);
 }
 
+// Ends what reads for the restore of a request, if there is one still.
+inline void CancelRestore(const Json& request) {
+  std::shared_ptr<Session> session;
+  if (!FindSession(request, &session).ok()) return;
+  session->StopReading(request.value("restore", uint64_t{0}),
+                       Status::Cancelled("the restore was cancelled"));
+}
+
 // The level that rows of a restore come from: {restore, head} of a request and
 // {sequence, differential} of one of its levels, which may be the request too.
 inline RestoreLevel LevelOf(const Json& request, const Json& level) {

@@ -80,8 +80,8 @@ struct Destination {
 
 // request: {session, restore, head, specs, limits, groups: {group in the
 // checkpoint: {group, take}}, levels: [{sequence, differential, objects:
-// [...]}]}; for specs see OpenedSegment, for limits ReadersOptionsOf. Rows of
-// groups that are not among "groups" are left out.
+// [...]}]}; for specs see OpenedSegment, for limits StartReaders. Rows of groups
+// that are not among "groups" are left out.
 class RestoreSegmentsOp : public AsyncRequestOp {
  public:
   using AsyncRequestOp::AsyncRequestOp;
@@ -90,30 +90,22 @@ class RestoreSegmentsOp : public AsyncRequestOp {
   Status Run(tf::OpKernelContext*, const Json& request) override {
     std::shared_ptr<Session> session;
     ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
-    const Json limits = request.value("limits", Json::object());
-    auto read = std::make_shared<ReadRequest>();
-    read->specs = request.value("specs", Json());
-    read->patience = PatienceOf(limits);
-    read->by_rows = true;
+    ReadRequest read;
+    read.by_rows = true;
     Work work;
     work.session = session.get();
     const Json groups = request.value("groups", Json::object());
     for (const auto& [name, item] : groups.items()) {
-      read->groups.push_back(name);
+      read.groups.push_back(name);
       work.destinations.push_back({item.value("group", ""),
                                    item.value("take", std::vector<int64_t>())});
     }
-    std::vector<ObjectReaders::Level> levels;
-    for (const Json& level : request.value("levels", Json::array())) {
+    const Json levels = request.value("levels", Json::array());
+    for (const Json& level : levels) {
       work.levels.push_back(LevelOf(request, level));
-      levels.emplace_back();
-      for (const Json& object : level.value("objects", Json::array())) {
-        levels.back().push_back(std::make_shared<SegmentObject>(object, read));
-      }
     }
-    Expect(request, *session, groups);
-    const ReadersOptions options = ReadersOptionsOf(limits, levels);
-    work.readers = std::make_shared<ObjectReaders>(std::move(levels), options);
+    Expect(levels, *session, groups);
+    work.readers = StartReaders(request, levels, std::move(read));
     const uint64_t number = request.value("restore", uint64_t{0});
     ADAPTCP_RETURN_IF_ERROR(session->StartReading(number, work.readers));
     std::vector<std::thread> threads;
@@ -132,10 +124,7 @@ class RestoreSegmentsOp : public AsyncRequestOp {
   }
 
   void Cancelled(const Json& request) override {
-    std::shared_ptr<Session> session;
-    if (!FindSession(request, &session).ok()) return;
-    session->StopReading(request.value("restore", uint64_t{0}),
-                         Status::Cancelled("the restore was cancelled"));
+    CancelRestore(request);
   }
 
  private:
@@ -147,10 +136,10 @@ class RestoreSegmentsOp : public AsyncRequestOp {
   };
 
   // Makes room for the rows of the largest level of each group.
-  static void Expect(const Json& request, const Session& session,
+  static void Expect(const Json& levels, const Session& session,
                      const Json& groups) {
     std::map<std::string, uint64_t> expected;
-    for (const Json& level : request.value("levels", Json::array())) {
+    for (const Json& level : levels) {
       std::map<std::string, uint64_t> rows;
       for (const Json& object : level.value("objects", Json::array())) {
         // No more than fit in the file, whatever the manifest says.

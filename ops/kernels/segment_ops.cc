@@ -34,8 +34,7 @@ constexpr size_t kPieceBytes = 4 << 20;
 
 // request: {session, restore, specs, limits, groups: [...], levels:
 // [{objects}]}: what this process reads for others, from now on, as a stream of
-// rows of those groups. For specs see OpenedSegment, for limits
-// ReadersOptionsOf.
+// rows of those groups. For specs see OpenedSegment, for limits StartReaders.
 class OpenStreamOp : public RequestOp {
  public:
   using RequestOp::RequestOp;
@@ -44,22 +43,12 @@ class OpenStreamOp : public RequestOp {
   Status Run(tf::OpKernelContext*, const Json& request) override {
     std::shared_ptr<Session> session;
     ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
-    const Json limits = request.value("limits", Json::object());
-    auto read = std::make_shared<ReadRequest>();
-    read->specs = request.value("specs", Json());
-    read->groups = request.value("groups", std::vector<std::string>());
-    read->patience = PatienceOf(limits);
-    read->by_rows = true;
-    read->piece_bytes = kPieceBytes;
-    std::vector<ObjectReaders::Level> levels;
-    for (const Json& level : request.value("levels", Json::array())) {
-      levels.emplace_back();
-      for (const Json& object : level.value("objects", Json::array())) {
-        levels.back().push_back(std::make_shared<SegmentObject>(object, read));
-      }
-    }
-    const ReadersOptions options = ReadersOptionsOf(limits, levels);
-    auto readers = std::make_shared<ObjectReaders>(std::move(levels), options);
+    ReadRequest read;
+    read.groups = request.value("groups", std::vector<std::string>());
+    read.by_rows = true;
+    read.piece_bytes = kPieceBytes;
+    const auto readers = StartReaders(
+        request, request.value("levels", Json::array()), std::move(read));
     return session->StartReading(request.value("restore", uint64_t{0}), readers,
                                  std::make_shared<RowStream>(readers));
   }
@@ -84,10 +73,7 @@ class NextPieceOp : public AsyncRequestOp {
   }
 
   void Cancelled(const Json& request) override {
-    std::shared_ptr<Session> session;
-    if (!FindSession(request, &session).ok()) return;
-    session->StopReading(request.value("restore", uint64_t{0}),
-                         Status::Cancelled("the restore was cancelled"));
+    CancelRestore(request);
   }
 };
 

@@ -22,7 +22,6 @@ constexpr int kShortReads = 4;
 constexpr int kRemoteThreads = 16;
 constexpr uint64_t kLeastMemory = 32 << 20;
 constexpr uint64_t kMostMemory = 1 << 30;
-constexpr int64_t kPatienceMs = 60000;
 
 Json SpecOf(const GroupSpec& group) {
   Json tables = Json::array();
@@ -217,7 +216,9 @@ Status SegmentObject::Finish(size_t* pieces) {
   return Status::Ok();
 }
 
-// --- Limits
+// --- Reading
+
+namespace {
 
 ReadersOptions ReadersOptionsOf(
     const Json& limits, const std::vector<ObjectReaders::Level>& levels) {
@@ -252,22 +253,45 @@ ReadersOptions ReadersOptionsOf(
   return options;
 }
 
-std::chrono::milliseconds PatienceOf(const Json& limits) {
+std::shared_ptr<const ReadRequest> Complete(const Json& request,
+                                            ReadRequest read) {
+  read.specs = request.value("specs", Json());
+  const Json limits = request.value("limits", Json::object());
   const auto patience = limits.value("patience_ms", int64_t{0});
-  return std::chrono::milliseconds(patience > 0 ? patience : kPatienceMs);
+  if (patience > 0) read.patience = std::chrono::milliseconds(patience);
+  return std::make_shared<ReadRequest>(std::move(read));
+}
+
+std::shared_ptr<ObjectReaders> Start(const Json& request,
+                                     std::vector<ObjectReaders::Level> levels) {
+  const ReadersOptions options =
+      ReadersOptionsOf(request.value("limits", Json::object()), levels);
+  return std::make_shared<ObjectReaders>(std::move(levels), options);
+}
+
+}  // namespace
+
+std::shared_ptr<ObjectReaders> StartReaders(const Json& request,
+                                            const Json& levels,
+                                            ReadRequest read) {
+  const auto complete = Complete(request, std::move(read));
+  std::vector<ObjectReaders::Level> objects;
+  for (const Json& level : levels) {
+    objects.emplace_back();
+    for (const Json& object : level.value("objects", Json::array())) {
+      objects.back().push_back(
+          std::make_shared<SegmentObject>(object, complete));
+    }
+  }
+  return Start(request, std::move(objects));
 }
 
 Status ReadSegment(const Json& request, std::shared_ptr<SegmentObject>* out) {
-  auto read = std::make_shared<ReadRequest>();
-  read->specs = request.value("specs", Json());
-  const Json limits = request.value("limits", Json::object());
-  read->patience = PatienceOf(limits);
   *out = std::make_shared<SegmentObject>(
-      request.value("object", Json::object()), std::move(read));
-  const std::vector<ObjectReaders::Level> levels{{*out}};
-  ObjectReaders readers(levels, ReadersOptionsOf(limits, levels));
+      request.value("object", Json::object()), Complete(request, {}));
+  const auto readers = Start(request, {{*out}});
   ObjectReaders::Piece piece;
-  return readers.Next(0, &piece);
+  return readers->Next(0, &piece);
 }
 
 }  // namespace adaptcp

@@ -95,14 +95,15 @@ class SegmentObject final : public ReadableObject {
   std::vector<Rows> rows_;
 };
 
-// The limits of a request: {threads, memory_bytes, timeout_ms, patience_ms},
-// any of which may be missing or 0: as much as is good.
-ReadersOptions ReadersOptionsOf(
-    const Json& limits, const std::vector<ObjectReaders::Level>& levels);
+// Begins to read the objects of levels [{objects: [...]}] for a request {specs,
+// limits: {threads, memory_bytes, timeout_ms, patience_ms}}, any limit of which
+// may be missing or 0: as much as is good. `read` says what is wanted of them;
+// specs and patience are filled in.
+std::shared_ptr<ObjectReaders> StartReaders(const Json& request,
+                                            const Json& levels,
+                                            ReadRequest read);
 
-std::chrono::milliseconds PatienceOf(const Json& limits);
-
-// One object alone, its ranges in parallel.
+// One object alone, its ranges in parallel. request: {object, specs, limits}.
 Status ReadSegment(const Json& request, std::shared_ptr<SegmentObject>* out);
 
 }  // namespace adaptcp
