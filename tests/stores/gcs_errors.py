@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from unittest import mock
 
 import tfadaptcp
-from tests.stores.gcs_product import build, command, proxy
+from tests.stores.gcs_product import proxy
+from tests.stores.product import build, command
 from tests.support import oracle, rows
 from tfadaptcp.checkpoint import remote_files
 from tfadaptcp.checkpoint.store import Store

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 import tfadaptcp
 from tests.stores.gcs_errors import no_waiting, raised_by
-from tests.stores.gcs_product import build, proxy
+from tests.stores.gcs_product import proxy
+from tests.stores.product import build
 from tests.support import oracle, rows
 from tests.support.saving import Mixed
 from tfadaptcp.checkpoint import commit

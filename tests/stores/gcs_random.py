@@ -10,7 +10,8 @@ import time
 import tfadaptcp
 from tests.stores.gcs_errors import no_waiting
 from tests.stores.gcs_faults import Life, check_clean, impatient
-from tests.stores.gcs_product import build, proxy
+from tests.stores.gcs_product import proxy
+from tests.stores.product import build
 
 # Of the requests, what is struck, how, and how often.
 _FAULTS = [

@@ -9,31 +9,15 @@ import tensorflow as tf
 import tfadaptcp
 from tests.servers.proxied import Proxied
 from tests.stores.gcs_errors import no_waiting, raised_by
-from tests.stores.gcs_product import build, command
-from tests.support import oracle, rows
-from tests.support.saving import Mixed, save
+from tests.stores.product import build, command, list_verify_read, restore_all, save_all
+from tests.support import rows
 from tfadaptcp.checkpoint.store import Store
 
 
-def save_restore_verify_read(directory: str) -> None:
-    model = build()
-    manager = tfadaptcp.CheckpointManager(model, directory, Mixed(), max_to_keep=2,
-                                          engine=tfadaptcp.EngineOptions(segment_bytes=40_000, block_bytes=4096))
-    copies: dict[str, oracle.Copy] = {}
-    for step in range(3):
-        rows.write(model, [*range(300 * step, 300 * step + 1000), *range(50)], seed=step)
-        save(manager, model, copies)
-    names = [info.name for info in manager.checkpoints]
-    assert names == list(copies)[1:]
-    fresh = build()
-    for name in names:
-        fresh.load_adaptcp(directory, name)
-        oracle.check(copies[name], fresh, name)
-    code, said = command("verify", directory)
-    assert code == 0 and said.count("whole") == 2, said
-    table, expected = next(iter(copies[names[-1]].tables.items()))
-    found = {int(key): value.tobytes() for key, value in tfadaptcp.read_rows(directory, table).as_numpy_iterator()}
-    assert found == {key: value for key, (_, value) in expected.items()}
+def save_restore_list_verify_read(directory: str) -> None:
+    copies = save_all(directory, checkpoints=3, updated=1000)
+    restore_all(directory, copies)
+    list_verify_read(directory, copies)
 
 
 def what_users_are_told(directory: str) -> None:

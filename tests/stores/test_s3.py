@@ -13,8 +13,8 @@ def child(s3):
     child.close()
 
 
-def test_save_restore_verify_read(child):
-    child.call("tests.stores.s3_product", "save_restore_verify_read", f"s3://{BUCKET}/product/dir")
+def test_save_restore_list_verify_read(child):
+    child.call("tests.stores.s3_product", "save_restore_list_verify_read", f"s3://{BUCKET}/product/dir")
 
 
 def test_what_users_are_told(child):
