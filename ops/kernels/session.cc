@@ -128,9 +128,11 @@ Status Session::Cut(const Json& request, Json* reply) {
   Seq pending = 0;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (saving_) {
+    if (saving_ != 0) {
       return Status::FailedPrecondition(
-          "checkpoint " + std::to_string(pending_) + " is still being saved");
+          "checkpoint " + std::to_string(saving_) +
+          (saving_ == pending_ ? " is still being saved"
+                               : " was given up, and its save has not ended"));
     }
     pending = pending_;
   }
@@ -194,7 +196,7 @@ Status Session::Resolve(Seq sequence, bool committed, Seq scanned_base) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (pending_ != sequence || sequence == 0) return Status::Ok();
-    if (saving_ && committed) {
+    if (saving_ != 0 && committed) {
       return Status::FailedPrecondition(
           "checkpoint " + std::to_string(sequence) +
           " cannot be committed: it is still being saved");
@@ -211,7 +213,7 @@ Status Session::Resolve(Seq sequence, bool committed, Seq scanned_base) {
   const Status status = ResolveGroups(sequence, committed, scanned_base);
   // Until it has ended no other one can be saved.
   std::unique_lock<std::mutex> lock(mu_);
-  saved_.wait_for(lock, 3 * kWriterGrace, [&] { return !saving_; });
+  saved_.wait_for(lock, 3 * kWriterGrace, [&] { return saving_ == 0; });
   return status;
 }
 

@@ -130,8 +130,9 @@ class Session : public std::enable_shared_from_this<Session> {
   mutable std::mutex mu_;  // guards what follows; held for moments only
   std::shared_ptr<SavePipeline> pipeline_;
   Seq pending_ = 0;  // 0: none
-  bool saving_ = false;
-  std::condition_variable saved_;  // saving_ became false
+  // Being saved, 0: none. Of one that was given up while it is pending no more.
+  Seq saving_ = 0;
+  std::condition_variable saved_;  // saving_ became 0
   std::set<std::shared_ptr<SavePipeline>> scans_;  // that are running
   std::atomic<bool> wants_hurry_{false};
   std::atomic<uint64_t> uses_{0};

@@ -90,14 +90,16 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   std::shared_ptr<SavePipeline> pipeline;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (pending_ != sequence || pipeline_ == nullptr || saving_) {
+    if (sequence == 0 || pending_ != sequence || saving_ != 0) {
       return Status::FailedPrecondition(
           "asked to save checkpoint " + std::to_string(sequence) +
-          ", pending is " + std::to_string(pending_) +
-          (saving_ ? " (being saved)" : ""));
+          ". Pending: " +
+          (pending_ == 0 ? "none" : std::to_string(pending_)) +
+          ". Being saved: " +
+          (saving_ == 0 ? "none" : std::to_string(saving_)));
     }
     pipeline = pipeline_;
-    saving_ = true;
+    saving_ = sequence;
   }
   std::shared_ptr<SaveWriter> writer;
   Json objects;
@@ -122,7 +124,7 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   if (!status.ok()) pipeline->Abort(status);
   {
     std::lock_guard<std::mutex> lock(mu_);
-    saving_ = false;
+    saving_ = 0;
   }
   saved_.notify_all();
   ADAPTCP_RETURN_IF_ERROR(status);

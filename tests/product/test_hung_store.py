@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+import tensorflow as tf
 
 import tfadaptcp
 from tests.support import fault_lives, faults, oracle
@@ -56,6 +57,41 @@ def hang(life, match, at, program):
 def test_segments(life, match, at):
     error = hang(life, match, at, life.checkpoint)
     assert "ps 0" in error and "No answer" in error
+    settle()
+    life.check_goes_on()
+
+
+def test_a_cut_while_the_one_before_has_not_ended(life):
+    """It says which one, also when nothing is pending any more: that was "checkpoint 0"."""
+    engine, raised = life.manager.engine, []
+
+    def cut():
+        with pytest.raises(tf.errors.FailedPreconditionError) as refused:
+            engine.cut({"root": "elsewhere", "generation": 1, "sequence": 1000})
+        return str(refused.value)
+
+    def checkpoint():
+        try:
+            life.checkpoint()
+        except Exception as error:
+            raised.append(error)
+
+    with faults.hanging("match=increment-ps0;hang@2"):
+        saving = threading.Thread(target=checkpoint)
+        saving.start()
+        while faults.count() < 2:
+            assert saving.is_alive(), raised
+            time.sleep(0.01)
+        number = life.manager._pending.draft.sequence
+        assert f"checkpoint {number} is still being saved" in cut()
+        giving_up = threading.Thread(target=engine.resolve, args=(number, False))
+        giving_up.start()  # and it waits until the save has left behind what hangs
+        while "is still being saved" in (refused := cut()):
+            pass
+        assert f"checkpoint {number} was given up, and its save has not ended" in refused
+        giving_up.join()
+        saving.join()
+    assert isinstance(raised[0], fault_lives.EXPECTED), raised
     settle()
     life.check_goes_on()
 
