@@ -115,6 +115,7 @@ BENCH_ARGS ?= --core
 bench: system-deps build
 	@$(PIP) install --quiet -r requirements-bench.txt -c requirements-constraints.txt </dev/null
 	@$(PY) -m benchmarks.side_by_side run $(BENCH_ARGS) </dev/null
+	@$(PY) -m benchmarks.simulate totals --rows 1e5 --logs $(CACHE) --results $(CACHE)/side_by_side </dev/null
 	@$(PY) -m benchmarks.side_by_side report </dev/null
 
 # What single ops cost. Needs 12 GB of memory; BENCH_OPS_ARGS="--rows 1000000" needs less.

@@ -5,15 +5,19 @@
     python -m benchmarks.simulate periods --rows 1e6 --drifts none,jumps,slow,back
     python -m benchmarks.simulate regret --rows 1e6 --drifts none,jumps,slow,back
     python -m benchmarks.simulate bias
+    python -m benchmarks.simulate totals --logs .cache --results .cache/side_by_side
 """
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 from typing import Iterator, Tuple
 
 from benchmarks import without_tensorflow  # noqa: F401  (first)
-from benchmarks.simulator import bias, logs, policies_table, regret, renewal
+from benchmarks.side_by_side.results import Results
+from benchmarks.side_by_side.totals import table
+from benchmarks.simulator import bias, logs, policies_table, regret, renewal, totals
 from benchmarks.simulator.traces import DRIFTS, ZipfTrace
 from tools import fetch_data
 
@@ -28,30 +32,31 @@ def _list_of(kind):
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("policies", "thresholds", "periods", "regret", "bias"))
+    parser.add_argument("what", choices=("policies", "thresholds", "periods", "regret", "bias", "totals"))
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=10**6, help="of the table")
-    parser.add_argument("--exponents", type=_list_of(float), default=[1.2], help="of the Zipf distribution")
-    parser.add_argument("--intervals", type=_list_of(int), default=[100], metavar="BATCHES",
+    parser.add_argument("--exponents", type=_list_of(float), help="of the Zipf distribution; 1.2")
+    parser.add_argument("--intervals", type=_list_of(int), metavar="BATCHES",
                         help=f"between checkpoints, in batches of {ACCESSES_PER_BATCH} accesses to a table of 10^7 rows; "
-                        "of as many per row to a smaller one")
-    parser.add_argument("--drifts", type=_list_of(str), default=["none"], help=f"any of {sorted(DRIFTS)}")
+                        "of as many per row to a smaller one; 100")
+    parser.add_argument("--drifts", type=_list_of(str), help=f"any of {sorted(DRIFTS)}; none")
     parser.add_argument("--weights", type=_list_of(float), default=[0.1, 1.0, 5.0], help="lambda")
     parser.add_argument("--checkpoints", type=int, default=441)
     parser.add_argument("--clump", type=int, default=1, help="occurrences of a row each time that it comes up")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--logs", type=Path, metavar="CACHE", help="real logs too; they are fetched into this folder")
     parser.add_argument("--out", type=Path, metavar="DIR", help="draw what `policies` finds")
+    parser.add_argument("--results", metavar="DIR", help="where `totals` are kept, for the report on all systems")
     return parser.parse_args()
 
 
 def _traces(given: argparse.Namespace) -> Iterator[Tuple[str, object]]:
-    for exponent in given.exponents:
-        for batches in given.intervals:
-            for drift in given.drifts:
-                accesses = batches * ACCESSES_PER_BATCH * given.rows / 10**7
-                trace = ZipfTrace(given.rows, exponent, accesses, given.checkpoints, drift, given.clump, given.seed)
-                moves = "" if drift == "none" else f", hot set: {drift}"
-                yield f"Zipf {exponent:g}, {given.rows:,} rows, {batches:,} batches{moves}", trace
+    asked = (given.exponents, given.intervals, given.drifts)
+    for exponent, batches, drift in (totals.TRACES if given.what == "totals" and not any(asked) else itertools.product(
+            given.exponents or [1.2], given.intervals or [100], given.drifts or ["none"])):
+        accesses = batches * ACCESSES_PER_BATCH * given.rows / 10**7
+        trace = ZipfTrace(given.rows, exponent, accesses, given.checkpoints, drift, given.clump, given.seed)
+        moves = "" if drift == "none" else f", hot set: {drift}"
+        yield f"Zipf {exponent:g}, {given.rows:,} rows, {batches:,} batches{moves}", trace
     if given.logs is not None:
         found = {**logs.movielens(fetch_data.fetch(given.logs, "ml-100k")),
                  **logs.open_bandit(fetch_data.fetch(given.logs, "open-bandit"))}
@@ -69,11 +74,16 @@ def main() -> None:
         if given.what == "policies":
             found = policies_table.table(trace, title, given.weights)
             drawn += found
+        elif given.what == "totals":
+            found = totals.totals(trace, title, given.weights)
+            if given.results is not None:
+                Results(given.results).put_totals(found)
+            found = table([found])
         elif given.what == "bias":
             found = [bias.by_bucket(trace, title)]
         else:
-            table = {"thresholds": renewal.thresholds, "periods": renewal.periods, "regret": regret.regret}[given.what]
-            found = [table(trace, title, given.weights)]
+            make = {"thresholds": renewal.thresholds, "periods": renewal.periods, "regret": regret.regret}[given.what]
+            found = [make(trace, title, given.weights)]
         print(*found, f"({time.monotonic() - start:.0f} s)\n", sep="\n", flush=True)
     if given.out is not None and drawn:
         from benchmarks.simulator import draw  # matplotlib

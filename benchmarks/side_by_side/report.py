@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from benchmarks.side_by_side import losses, tables, targets
+from benchmarks.side_by_side import losses, tables, targets, totals
 from benchmarks.side_by_side.cells import Cell
 from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
 
@@ -25,8 +25,8 @@ def write(results: Results, directory: str, document: Optional[str] = None) -> s
     """
     folder = Path(directory) / "report"
     folder.mkdir(exist_ok=True)
-    found = results.all()
-    text = markdown(found, results.aside())
+    found, traces = results.all(), results.totals()
+    text = markdown(found, results.aside(), traces)
     try:
         from benchmarks.side_by_side import plots
         if found:
@@ -35,7 +35,7 @@ def write(results: Results, directory: str, document: Optional[str] = None) -> s
     except ImportError as error:
         print(f"No plots: {error}. They need requirements-bench.txt.")
     (folder / "report.md").write_text(text, encoding="utf-8")
-    (folder / SUMMARY).write_text(json.dumps(summary(found), indent=1), encoding="utf-8")
+    (folder / SUMMARY).write_text(json.dumps(summary(found, traces), indent=1), encoding="utf-8")
     print(text)
     if document is not None:
         path = Path(document)
@@ -55,8 +55,8 @@ def replaced(document: str, section: str) -> str:
     return f"{before}{BEGIN}\n{section}\n{END}{after}"
 
 
-def summary(found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """All figures of the tables, and what each was measured on."""
+def summary(found: List[Dict[str, Any]], traces: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """All figures of the tables, what each was measured on, and what was simulated."""
     relative = losses.throughput(found)
     return {
         "machines": sorted({result["facts"]["machine"].split(", load")[0] for result in found}),
@@ -70,15 +70,17 @@ def summary(found: List[Dict[str, Any]]) -> Dict[str, Any]:
                       "seconds": losses.summary(list(rounds.values()))}
                      for conditions, systems in losses.by_round(found, "seconds").items()
                      for system, rounds in systems.items()],
-        "targets": [vars(target) for target in targets.check(found)]}
+        "totals": traces,
+        "targets": [vars(target) for target in targets.check(found, traces)]}
 
 
-def markdown(found: List[Dict[str, Any]], aside: List[Dict[str, Any]]) -> str:
+def markdown(found: List[Dict[str, Any]], aside: List[Dict[str, Any]], traces: List[Dict[str, Any]]) -> str:
     """The report."""
     if not found:
-        return "Nothing was measured yet."
+        simulated = tables.target_table(targets.check(found, traces)) + totals.table(traces) if traces else []
+        return "\n".join(["Nothing was measured yet.", *([""] if simulated else []), *simulated])
     rejected = sum(result.get("rejected") is not None for result in aside)
-    measured = summary(found)
+    measured = summary(found, traces)
     lines = [
         f"{len(found)} measurements count, {rejected} were rejected (others took more than {MOST_OF_OTHERS:.0%} of the "
         f"machine meanwhile), {len(aside) - rejected} failed and were made again. Machine: "
@@ -87,7 +89,8 @@ def markdown(found: List[Dict[str, Any]], aside: List[Dict[str, Any]]) -> str:
     if lax:
         lines += [f"**{lax} of the measurements were made with a laxer rule, and prove nothing.**", ""]
     lines += tables.same_again(found)
-    lines += tables.target_table(targets.check(found))
+    lines += tables.target_table(targets.check(found, traces))
+    lines += totals.table(traces)
     for kind, table in (("train", tables.training_table), ("restore", tables.restore_table)):
         own = [result for result in found if result["cell"]["kind"] == kind]
         for conditions in sorted({Cell(**result["cell"]).conditions for result in own}, key=lambda cell: cell.key):

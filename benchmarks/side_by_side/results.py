@@ -1,7 +1,8 @@
-"""The store of results: one JSON file for each cell, complete or not there."""
+"""The store of results: one JSON file for each cell, and for each simulated trace, complete or not there."""
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -51,6 +52,16 @@ class Results:
     def aside(self) -> List[Dict[str, Any]]:
         """Those that don't, and failures."""
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._directory.glob("aside/*.json"))]
+
+    def put_totals(self, totals: Dict[str, Any]) -> None:
+        """Keeps what `benchmarks.simulator.totals` found on a trace, in place of what it found there before."""
+        folder = self._directory / "totals"
+        folder.mkdir(exist_ok=True)
+        self._write(folder / (re.sub(r"[^a-z0-9.]+", "-", totals["trace"].lower()) + ".json"), totals)
+
+    def totals(self) -> List[Dict[str, Any]]:
+        """What is kept of traces."""
+        return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._directory.glob("totals/*.json"))]
 
     def _path(self, cell: Cell) -> Path:
         return self._directory / f"{cell.key}.json"

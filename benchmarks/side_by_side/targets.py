@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 from typing import Any, Dict, List, Optional
 
-from benchmarks.side_by_side import losses
+from benchmarks.side_by_side import losses, totals
 from benchmarks.side_by_side.cells import Cell
 
 NOT_MEASURED = "not measured"
@@ -19,8 +19,17 @@ class Target:
     verdict: str
 
 
-def check(results: List[Dict[str, Any]]) -> List[Target]:
-    """All targets; those of training by the published regime, waiting, 2 ps, 5M rows."""
+# Of the best other policy's bytes.
+_MOST_BYTES = 1.01
+
+
+def check(results: List[Dict[str, Any]], traces: List[Dict[str, Any]]) -> List[Target]:
+    """All targets; those of training by the published regime, waiting, 2 ps, 5M rows.
+
+    Args:
+        results: of cells.
+        traces: of simulated traces, see `totals`.
+    """
     relative = losses.throughput(results)
 
     def figure(system: str, **conditions: Any) -> Optional[Dict[str, Any]]:
@@ -45,7 +54,19 @@ def check(results: List[Dict[str, Any]]) -> List[Target]:
         checked.append(_target(f"restore of {title}, times AdaptCP's", f"at least {least}", times or None,
                                lambda found, least=least: statistics.median(found) >= least,
                                lambda found: f"{statistics.median(found):.2f}"))
-    return checked
+    return [*checked, _fewest_bytes(totals.compare(traces))]
+
+
+def _fewest_bytes(compared: List[totals.Total]) -> Target:
+    """On every trace, with every lambda."""
+    def text(found: List[totals.Total]) -> str:
+        worst = max(found, key=lambda total: total.ratio)
+        missed = sum(total.ratio > _MOST_BYTES for total in found)
+        return (f"{worst.ratio:.3f} at worst ({worst.trace}, λ = {worst.weight:g}, {worst.best_other}); "
+                f"above {_MOST_BYTES:g} in {missed} of {len(found)}")
+    return _target("bytes written and λ times read, simulated, of AdaptCP, times those of the best other policy",
+                   f"at most {_MOST_BYTES:g}, on every trace", compared or None,
+                   lambda found: all(total.ratio <= _MOST_BYTES for total in found), text)
 
 
 def _at_most(what: str, most: float, relative: Optional[Dict[str, Any]]) -> Target:

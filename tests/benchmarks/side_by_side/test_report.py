@@ -7,6 +7,7 @@ import pytest
 from benchmarks.side_by_side import report, results, targets
 from benchmarks.side_by_side.cells import Cell
 
+BYTES = "bytes written and λ times read, simulated, of AdaptCP, times those of the best other policy"
 FACTS = {"machine": "a machine, 2 cores, load 0.1", "commit": "abc", "versions": {"tensorflow": "2"}}
 
 
@@ -28,6 +29,14 @@ def restored(system, seconds, number=0):
         "others_share": 0.0}
 
 
+def simulated(trace, *found):
+    """Of AdaptCP, of it without a bound, and of another policy, for each of some lambdas."""
+    names = ("adaptcp", "adaptcp_unbounded", "full", "incr_ckpt_10")
+    return {"trace": trace, "weights": [
+        {"weight": weight, "policies": {name: {"total": float(total)} for name, total in zip(names, totals)}}
+        for weight, *totals in found]}
+
+
 @pytest.fixture
 def store(tmp_path):
     kept = results.Results(str(tmp_path / "results"))
@@ -37,6 +46,9 @@ def store(tmp_path):
             kept.put(*trained(system, speed * share, number))
         kept.put(*restored("adaptcp", 10.0, number))
         kept.put(*restored("check_n_run", 100.0 + number, number))
+    kept.put_totals(simulated("Zipf 1.2", (0.1, 1, 1, 1, 1)))  # replaced
+    kept.put_totals(simulated("Zipf 1.2", (0.1, 120, 90, 300, 100), (1.0, 201, 200, 200, 400)))
+    kept.put_totals(simulated("Zipf 1.4", (0.1, 90, 90, 100, 100)))
     return kept
 
 
@@ -47,18 +59,29 @@ def test_tables(store, tmp_path):
             "(1.0) | 25.0 | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped | of 12 checkpoints one is a base, beside, 3.0 s "
             "longer |") in text
     assert "| Check-N-Run | 101.0 | 2000 | 2 | 10.10 | |" in text
+    assert "| Zipf 1.2 | 1.200 (0.900), incr_ckpt_10 | 1.005 (1.000), full |" in text
+    assert "| Zipf 1.4 | 0.900 (0.900), full |  |" in text
     summary = json.loads((tmp_path / "results" / "report" / report.SUMMARY).read_text())
     assert summary["machines"] == ["a machine, 2 cores"] and len(summary["throughput"]) == 5
+    assert [found["trace"] for found in summary["totals"]] == ["Zipf 1.2", "Zipf 1.4"]
 
 
 def test_targets(store):
-    found = {target.what: (target.measured, target.verdict) for target in targets.check(store.all())}
+    found = {target.what: (target.measured, target.verdict) for target in targets.check(store.all(), store.totals())}
     assert found["AdaptCP loses every 100 batches"] == ("5.0%", "met")
     assert found["AdaptCP loses every 1000 batches"] == (targets.NOT_MEASURED, "")
     assert found["tracking on, no checkpoints, of plain TFRA's throughput"] == ("96.0%", "**missed**")
     assert found["throughput of AdaptCP every 100 batches, times Check-N-Run's"] == ("4.75", "met")
     assert found["the highest throughput of all at every interval"] == ("100: adaptcp", "met")
     assert found["restore of Check-N-Run, times AdaptCP's"] == ("10.10", "met")
+    assert found[BYTES] == ("1.200 at worst (Zipf 1.2, λ = 0.1, incr_ckpt_10); above 1.01 in 1 of 3", "**missed**")
+
+
+@pytest.mark.parametrize("traces, verdict", [([], ""), ([simulated("a", (1.0, 101, 99, 100, 300))], "met"),
+                                             ([simulated("a", (1.0, 101.1, 99, 100, 300))], "**missed**")])
+def test_the_target_of_bytes(traces, verdict):
+    found, = [target for target in targets.check([], traces) if target.what == BYTES]
+    assert found.verdict == verdict and (found.measured == targets.NOT_MEASURED) == (not traces)
 
 
 def test_what_was_measured_with_a_laxer_rule_is_said(tmp_path):
@@ -84,4 +107,7 @@ def test_what_goes_beside_a_document(store, tmp_path):
 
 
 def test_nothing_measured(tmp_path):
-    assert report.write(results.Results(str(tmp_path)), str(tmp_path)) == "Nothing was measured yet."
+    kept = results.Results(str(tmp_path))
+    assert report.write(kept, str(tmp_path)) == "Nothing was measured yet."
+    kept.put_totals(simulated("Zipf 1.4", (0.1, 90, 90, 100, 100)))
+    assert "0.900 at worst (Zipf 1.4" in report.write(kept, str(tmp_path))
