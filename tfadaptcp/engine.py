@@ -29,6 +29,8 @@ LOCAL = "/job:localhost"  # the job of this process, without a cluster
 # How long a host may take to answer, where nothing else is said; and to write or list what may be terabytes.
 CALL_SECONDS = 600.0
 LONG_SECONDS = 6 * 3600.0
+# Rows for which it is not worth while to make room beforehand: they are inserted at once.
+_WORTH_ROOM = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,6 +290,26 @@ class Engine:
         text = here(json.dumps({**request, "session": self.session}))
         with _on(host):
             return self._ops.adaptcp_read_dense(text, Tdense=dtypes)
+
+    def grow_tables(self, rows: Dict[str, int], timeout_seconds: float) -> Dict[Tuple[str, int], int]:
+        """Makes room for so many rows, over all shards, in tables that a restore has emptied.
+
+        Returns:
+            {(table, shard): the slots that it has now; 0: it would not say}, for those that were worth it.
+        """
+        def grow(host: Host, shard: Shard, table: discovery.Table, handle: tf.Tensor) -> int:
+            request = here(json.dumps({"session": self.session, "restore": self.restore,
+                                       "rows": rows[table.name] // shard.group.num_shards}))
+            with _on(host):
+                return int(self._ops.adaptcp_grow_table(request, handle, key_dtype=table.variable.key_dtype,
+                                                        value_dtype=table.variable.value_dtype).slots)
+
+        chosen = [(host, shard, table, handle) for host in self.hosts for shard in host.shards
+                  for table, handle in zip(shard.group.tables, shard.handles)
+                  if rows.get(table.name, 0) // shard.group.num_shards >= _WORTH_ROOM]
+        calls = {(args[0].index, i): (lambda args=args: grow(*args)) for i, args in enumerate(chosen)}
+        found = self.parallel(calls, timeout_seconds)
+        return {(chosen[i][2].name, chosen[i][1].index): slots for (_, i), slots in found.items()}
 
     def list_rows(self, tables: List[str]) -> None:
         """Lists the rows of tables that their trackers don't know, as unsaved. Costs an export of each."""

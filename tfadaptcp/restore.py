@@ -25,6 +25,8 @@ _log = logging.getLogger("tfadaptcp")
 _DRIFT = 16
 # What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
+# A key of four bytes and an indicator.
+_MIN_ROW_BYTES = 8
 # Until the hosts have said themselves that the time is over.
 _GRACE_SECONDS = 30.0
 
@@ -169,6 +171,9 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
         # Of a head that is not restored as a whole only what has rows for it.
         levels = objects.levels(directory, head, None if plan.continues else [group.theirs.name for group in plan.groups])
         bytes_rows = sum(level["bytes"] for level in levels)
+        # No more rows than fit into the files, whatever the manifest says.
+        most = sum(level["bytes"] for level in levels) // _MIN_ROW_BYTES
+        engine.grow_tables({name: min(rows, most) for name, rows in plan.rows(head).items()}, options.timeout_seconds)
         bytes_dense = sum(ref.bytes for ref in head.objects if ref.kind == "dense") if plan.dense else 0
         of_dense = sum(any(item.name in plan.dense for item in host.dense) for host in engine.hosts)
         with progress.shown(engine, head.name, bytes_rows + of_dense * bytes_dense, options.progress):

@@ -11,6 +11,7 @@
 
 #include "ops/kernels/captured_rows.h"
 #include "ops/kernels/row_reader.h"
+#include "ops/kernels/table_growth.h"
 #include "ops/tracker/key_order.h"
 
 namespace adaptcp {
@@ -237,14 +238,7 @@ class GroupOf final : public Group {
                       const std::vector<bool>& empty) override {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!empty[t]) continue;
-      const auto& table = tables_[t];
-      const tf::Tensor no_keys(table->key_dtype(), {0});
-      tf::TensorShape shape({0});
-      shape.AppendShape(table->value_shape());
-      const tf::Tensor no_values(table->value_dtype(), shape);
-      // Import is clear, then insert.
-      ADAPTCP_RETURN_IF_ERROR(
-          FromTensorFlow(table->ImportValues(ctx, no_keys, no_values)));
+      ADAPTCP_RETURN_IF_ERROR(EmptyTable(ctx, tables_[t].get()));
     }
     received_ = 0;
     return tracker_.Reset(next_sequence, base_sequence);

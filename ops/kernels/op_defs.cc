@@ -159,6 +159,21 @@ REGISTER_OP("Adaptcp>SeedTable")
     .Doc("Lists every row of an attached table as unsaved. Exports the table "
          "under the closed gate: the only export there is.");
 
+REGISTER_OP("Adaptcp>GrowTable")
+    .Input("request: string")
+    .Input("table_handle: resource")
+    .Output("keys: key_dtype")
+    .Output("values: value_dtype")
+    .Output("slots: int64")
+    .Attr("key_dtype: type")
+    .Attr("value_dtype: type")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Grows a table that a restore has emptied, and that nobody uses, to the "
+         "number of slots that `rows` rows would make it have. request: JSON "
+         "{session, restore, rows}. keys, values: empty. slots: how many it has, 0 "
+         "if that could not be found out, and the table stayed as it was.");
+
 REGISTER_OP("Adaptcp>Detach")
     .Input("session: string")
     .SetIsStateful()

@@ -14,6 +14,8 @@
 #include "ops/kernels/async_op.h"
 #include "ops/kernels/request_op.h"
 #include "ops/kernels/segment_source.h"
+#include "ops/kernels/stock_kernel.h"
+#include "ops/kernels/table_growth.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -68,6 +70,35 @@ class RestoreBeginOp : public RequestOp {
           }
         }));
     return status;
+  }
+};
+
+// request: {session, restore, rows}.
+class GrowTableOp : public RequestOp {
+ public:
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    const uint64_t number = request.value("restore", uint64_t{0});
+    const uint64_t rows = request.value("rows", uint64_t{0});
+    tf::core::RefCountPtr<tf::lookup::LookupInterface> table;
+    ADAPTCP_RETURN_IF_ERROR(
+        FromTensorFlow(FindTable(ctx, tf::HandleFromInput(ctx, 1), &table)));
+    uint64_t slots = 0;
+    {
+      const GateScope inside(&Registry::Get().gate());
+      ADAPTCP_RETURN_IF_ERROR(session->CheckRestore(number, "growth"));
+      ADAPTCP_RETURN_IF_ERROR(GrowTable(ctx, table.get(), rows, &slots));
+    }
+    ctx->set_output(0, tf::Tensor(table->key_dtype(), {0}));
+    ctx->set_output(1, tf::Tensor(table->value_dtype(), {0}));
+    tf::Tensor reply(tf::DT_INT64, {});
+    reply.scalar<int64_t>()() = static_cast<int64_t>(slots);
+    ctx->set_output(2, reply);
+    return Status::Ok();
   }
 };
 
@@ -270,6 +301,7 @@ class RestoreProgressOp : public SessionOp {
 };
 
 ADAPTCP_OP("RestoreBegin", RestoreBeginOp);
+ADAPTCP_OP("GrowTable", GrowTableOp);
 ADAPTCP_OP("RestoreSegments", RestoreSegmentsOp);
 ADAPTCP_OP("RestoreEnd", RestoreEndOp);
 ADAPTCP_OP("RestoreProgress", RestoreProgressOp);
