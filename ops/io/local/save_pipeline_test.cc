@@ -83,5 +83,31 @@ TEST(SavePipelineTest, NobodyRestsWhileSomebodyWaits) {
   }
 }
 
+class NoRows final : public CapturedBatch {
+ public:
+  uint32_t group_index() const override { return 0; }
+  size_t rows() const override { return 0; }
+  Status AppendTo(RowBlockBuilder*, RowBlockBuilder*) const override {
+    return Status::Ok();
+  }
+};
+
+TEST(SavePipelineTest, StarvedWhenAllBatchesAreWaitedFor) {
+  SavePipeline pipeline(100, milliseconds(20));
+  const auto push = [&] {
+    pipeline.Push(std::make_unique<NoRows>(), CaptureSource::kDrain);
+    return pipeline.is_starved();
+  };
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(push()) << "nobody waits";
+  std::thread encoder([&] {
+    std::unique_ptr<CapturedBatch> batch;
+    while (pipeline.Pop(&batch)) {
+    }
+  });
+  Poll(push);
+  pipeline.Abort(Status::Cancelled("the end of the test"));
+  encoder.join();
+}
+
 }  // namespace
 }  // namespace adaptcp
