@@ -166,7 +166,7 @@ class Lookups:
                 "p99.9": float(np.percentile(taken, 99.9)), "max": float(taken.max()), "lookups": len(taken)}
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
     for line in pathlib.Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -177,11 +177,11 @@ def measured(call: Callable[[], None]) -> Dict[str, float]:
     """Calls once: seconds of the clock and of CPU, and how many MB more than before were resident at most."""
     ctypes.CDLL(None).malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # starts VmHWM anew
-    resident = _status("VmRSS")
+    resident = status("VmRSS")
     wall, cpu = time.perf_counter(), time.process_time()
     call()
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu,
-            "extra_mb": (_status("VmHWM") - resident) / 1e6, "resident_mb": resident / 1e6}
+            "extra_mb": (status("VmHWM") - resident) / 1e6, "resident_mb": resident / 1e6}
 
 
 def sync(directory: str) -> int:

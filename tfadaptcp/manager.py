@@ -323,7 +323,7 @@ class CheckpointManager:
             self._directory, self._options.timeout_seconds))
         sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
         head = self._engine.came_from(self._directory)
-        if head is not None and not (head.head.claim < claim and commit.is_whole(self._store, self._directory, head)):
+        if head is not None and not (head.head.claim < claim and commit.is_there(self._store, self._directory, head)):
             # The directory was emptied or replaced, or whoever claimed it in between has gone on and tidied up.
             _log.warning("Checkpoint %s is not in %s any more: the next one is complete.", head.name, self._directory)
             self._engine.move_to(self._directory, None)

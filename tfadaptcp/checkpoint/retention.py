@@ -79,8 +79,7 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
         store.delete(join(directory, layout.manifest_path(name)), durable=False)
     if garbage:
         claims.ensure_current(store, directory, claim)
-    for item in garbage:
-        store.delete(join(directory, str(item)), durable=False)
+    store.delete_all([join(directory, str(item)) for item in garbage])
     emptied = {item.head for item in garbage} - {item.head for item in set(objects) - set(garbage)}
     for head in sorted(emptied | {head for head in empty_dirs if _is_leftover(head, claim, held)}):
         store.remove_dir(join(directory, layout.data_path(head)))

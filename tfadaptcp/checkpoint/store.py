@@ -7,10 +7,10 @@ opens, lists or deletes a checkpoint file from Python, so faults are injected an
 import concurrent.futures
 import os
 import secrets
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Union
 
 from tfadaptcp import background
-from tfadaptcp.checkpoint import hdfs
+from tfadaptcp.checkpoint import at_once, hdfs
 from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
 from tfadaptcp.checkpoint.local_files import LocalFiles
 from tfadaptcp.errors import DeadlineError, MissingPluginError, StoreUnavailableError, UnsupportedStoreError
@@ -95,6 +95,23 @@ class Store:
         """Creates a directory and its parents, durably. That it exists is no error."""
         self._call("create", directory, "make_dirs")
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Deletes objects, `durable=False`, remote ones several at a time. Raises what the first that fails raises; others
+        may be gone then."""
+        at_once.each(lambda path: self.delete(path, durable=False), paths, self._calls_at_once(paths))
+
+    def have_sizes(self, sizes: Mapping[str, int]) -> bool:
+        """Whether all objects {path: size} are there, with these sizes. Asks a remote store of several at a time."""
+        def check(path: str) -> None:
+            if self.size(path) != sizes[path]:
+                raise FileNotFoundError(path)
+
+        try:
+            at_once.each(check, sizes, self._calls_at_once(sizes))
+            return True
+        except FileNotFoundError:
+            return False
+
     def free_bytes(self, directory: str) -> Optional[int]:
         """Returns the room left where a directory is; None for a remote store, which doesn't tell."""
         return self._call("measure", directory, "free_bytes")
@@ -134,6 +151,9 @@ class Store:
             except OSError as error:
                 kind = type(error) if isinstance(error, StoreUnavailableError) else StoreUnavailableError
                 raise kind(f"the start-up probe of {directory} could not {step} {path}: {error}") from error
+
+    def _calls_at_once(self, paths: Iterable[str]) -> int:
+        return at_once.REMOTE_CALLS if any("://" in path for path in paths) else 1
 
     def _call(self, what: str, path: Union[str, os.PathLike], method: str, *args: Any) -> Any:
         files, path = self._files(path)
