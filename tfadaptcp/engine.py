@@ -93,6 +93,7 @@ class Engine:
         self.read_speed: Optional[float] = None
         # That which writes the pending checkpoint, whichever manager took it: there is one at a time.
         self.writer: Optional[threading.Thread] = None
+        self.writer_more_seconds = 0.0  # that it may take, for all that it has to write
         self.hosts = _hosts(self.groups, self.dense)
         self._ops = _ops.lib()
         self.incarnations = {str(index): info["incarnation"] for index, info in self._infos().items()}
@@ -143,6 +144,7 @@ class Engine:
             DeadlineError: it has not ended in time.
         """
         if self.writer is not None:
+            timeout_seconds += self.writer_more_seconds
             self.writer.join(timeout_seconds)
             if self.writer.is_alive():
                 raise DeadlineError(f"The pending checkpoint, thread {self.writer.name}, has not ended within "

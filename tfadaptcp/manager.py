@@ -150,7 +150,7 @@ class CheckpointManager:
         if self._options.capture == "blocking":
             self._join(pending)
         elif self._options.capture == "snapshot":
-            self._engine.wait_captured(pending.draft.sequence, self._options.timeout_seconds)
+            self._engine.wait_captured(pending.draft.sequence, self._options.timeout_seconds + pending.more_seconds)
         self._last["blocked_seconds"] = time.monotonic() - began
         return CheckpointInfo.of(pending.draft, durable=False)
 
@@ -267,10 +267,10 @@ class CheckpointManager:
             scan.give_up(self._options.timeout_seconds)
         pending = self._pending
         if pending is not None and pending.thread is not None:
-            pending.thread.join(self._options.timeout_seconds)
+            seconds = self._options.timeout_seconds + pending.more_seconds
+            pending.thread.join(seconds)
             if pending.thread.is_alive():
-                _log.error("Giving up checkpoint %s: it was not written within %g s.", pending.draft.name,
-                           self._options.timeout_seconds)
+                _log.error("Giving up checkpoint %s: it was not written within %g s.", pending.draft.name, seconds)
             error = self.poll()
             if error is not None:
                 _log.error("The last checkpoint failed: %s", error)
@@ -292,9 +292,10 @@ class CheckpointManager:
             self._engine = attach(self._model, self._optimizer, self._estimation, self._options.timeout_seconds)
 
     def _join(self, pending: Pending) -> None:
-        pending.thread.join(self._options.patience_seconds)
+        patience = self._options.patience_seconds + pending.more_seconds
+        pending.thread.join(patience)
         if pending.thread.is_alive():
-            raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {self._options.patience_seconds:g} s.")
+            raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {patience:g} s.")
 
     def _skip(self, why: str) -> None:
         self._counters["skipped"] += 1
@@ -357,7 +358,7 @@ class CheckpointManager:
             if not isinstance(error, Exception) or isinstance(error, SaveFailedError):
                 raise
             raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
-        self._engine.writer = pending.thread
+        self._engine.writer, self._engine.writer_more_seconds = pending.thread, pending.more_seconds
         return pending
 
     def _cut(self, name: layout.HeadName, replaced: bool, consistency: str, epoch: int, batch: Optional[int],
@@ -424,6 +425,7 @@ class CheckpointManager:
                                   None if scan is None else (scan.start, scan.objects))
         known = head is not None and self._time_of_last_cut is not None
         pending = Pending(draft, head, is_base, scan, failed, decision=decision, lineage=lineage,
+                          more_seconds=self._options.seconds_for(max(reply["bytes"] for reply in replies.values())),
                           predicted=deciding.predicted(decision, replies, kept),
                           interval=now - self._time_of_last_cut if known else None)
         self._time_of_last_cut = now
@@ -449,7 +451,7 @@ class CheckpointManager:
         try:
             if pending.tidy_first:
                 self._tidy(pending)
-            replies = self._engine.save(request, copies, self._options.timeout_seconds)
+            replies = self._engine.save(request, copies, self._options.timeout_seconds + pending.more_seconds)
             head, told = complete(pending, replies, self._directory, self._engine.read_speed)
             self._last.update(told)
             commit.commit(self._store, self._directory, head, self._claim, pending.parent)

@@ -18,6 +18,8 @@ _RETRIED = 0.8
 # And for how much of it threads leave a busy machine to training. At their share of it a large base would not be written
 # in time, nor the next one.
 _RESTED = 0.25
+# Bytes per second that a parameter server writes at least, or its checkpoint is given up.
+_SLOWEST = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,8 @@ class EngineOptions:
         upload_bytes_per_second: limit, per parameter server, for what is uploaded, on average: file systems that gather
             a whole object before they send it, as that of gs:// does, send a segment at a time. None: none. Means
             nothing where `buffer_bytes` does.
-        timeout_seconds: a checkpoint that takes longer is given up.
+        timeout_seconds: a checkpoint that takes longer is given up, but for what it writes: to this is added what the most
+            that a parameter server has to write takes at 16 MiB/s, or at `upload_bytes_per_second` if that is less.
         drain_timeout_seconds: a save that waits longer for scheduled steps is skipped.
         update_wait_seconds: an update that waits longer for capture memory gives the pending checkpoint up and goes on.
         restore_threads: so many threads per parameter server read files of a restore. None: as many as it takes, so that
@@ -108,6 +111,10 @@ class EngineOptions:
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_SECONDS:
                 raise ValueError(f"{field}: Received: {value!r}. Expected: a number above 0, at most {_MOST_SECONDS:g}")
+
+    def seconds_for(self, size: int) -> float:
+        """How much longer than otherwise a checkpoint may take of which a parameter server writes so many bytes."""
+        return size / min(_SLOWEST, self.upload_bytes_per_second or _SLOWEST)
 
     @property
     def patience_seconds(self) -> float:

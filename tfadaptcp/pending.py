@@ -21,5 +21,6 @@ class Pending:
     error: Optional[BaseException] = None
     decision: Optional[Decision] = None
     predicted: Dict[str, float] = dataclasses.field(default_factory=dict)
+    more_seconds: float = 0.0  # than `timeout_seconds` that writing it may take
     interval: Optional[float] = None  # seconds since the cut before
     lineage: Optional[Manifest] = None  # the parent, or the head that the model goes on from though trackers don't

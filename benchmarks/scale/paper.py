@@ -96,8 +96,6 @@ def of_a_base(setting: Setting, inputs: Mapping[str, float], share: float = 1.0)
 
 def of_the_coordinator(setting: Setting, inputs: Mapping[str, float], objects: float) -> Figures:
     """What the coordinator does for a checkpoint whose head has so many objects."""
-    heads = setting.max_to_keep + 1
-
     def requests(phase: str) -> float:
         return sum(inputs[f"{phase}_{kind}s_per_object"] for kind in ("read", "write")) * objects
 
@@ -112,9 +110,10 @@ def of_the_coordinator(setting: Setting, inputs: Mapping[str, float], objects: f
         "manifest": Figure(objects * inputs["manifest_bytes"], "B", "a manifest", "objects, manifest_bytes"),
         "commit": Figure(objects * inputs["manifest_commit_us"] / 1e6, "s", "CPU of Python to commit",
                          "objects, manifest_commit_us"),
-        "retention": Figure(objects * (heads * inputs["manifest_read_us"] + inputs["manifest_collect_us"]) / 1e6, "s",
-                            "CPU of Python for retention after it", "objects, max_to_keep, manifest_read_us, "
-                            "manifest_collect_us"),
+        "retention": Figure(objects * inputs["manifest_collect_us"] / 1e6, "s", "CPU of Python for retention after it",
+                            "objects, manifest_collect_us"),
+        "read": Figure(objects * inputs["manifest_read_us"] / 1e6, "s", "CPU of Python to read a manifest, of a restore",
+                       "objects, manifest_read_us"),
         "remove": Figure(seconds(requests("remove")), "s", "to remove a base that was replaced, when no checkpoint is made",
                          "objects, remove_..._per_object, request_ms, at_once"),
         "list": Figure(listing, "s", "to list the objects: of retention, and before the first save after a restore, when "

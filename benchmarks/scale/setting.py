@@ -18,7 +18,6 @@ class Setting:
         replication: copies that the store writes through its own network.
         request_ms: until the store has answered a small request.
         interval_seconds: from checkpoint to checkpoint.
-        max_to_keep: heads that stay; retention reads one more.
         at_once: requests that the coordinator has on their way to a store at one time.
         segment_bytes: the most that a file gets, automatically, in a remote store.
     """
@@ -33,7 +32,6 @@ class Setting:
     replication: int = 1
     request_ms: float = 30.0
     interval_seconds: float = 600.0
-    max_to_keep: int = 3
     at_once: int = at_once.REMOTE_CALLS
     segment_bytes: float = float(64 << 20)
 

@@ -116,6 +116,8 @@ class CutOp : public RequestOp {
     if (!predicted.is_null()) reply["predicted"] = predicted;
     ADAPTCP_RETURN_IF_ERROR(status);
     reply["incarnation"] = Incarnation();
+    // How long the save may take is the coordinator's to say.
+    reply["bytes"] = session->CutBytes();
     return FromTensorFlow(SetReply(ctx, 0, reply.dump()));
   }
 };

@@ -48,6 +48,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // next checkpoint has to be a base.
   Status Cut(const Json& request, Json* reply);
 
+  // Of the rows that the pending cut may have to save, as they are in tables.
+  uint64_t CutBytes() const;
+
   // Blocks until the pending cut is durable in segments, or failed. What the
   // store hangs then is left behind. request: see ParseSaveOptions and
   // SegmentPlan; after request.rest_ms, if given, no thread rests any more.

@@ -72,13 +72,18 @@ void Session::Drain(Seq sequence, SavePipeline* pipeline, Pace* pace,
   }
 }
 
+uint64_t Session::CutBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& group : groups_) bytes += group->CutBytes();
+  return bytes;
+}
+
 Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
                      Json* reply) {
   const auto start = Clock::now();
   // All that may throw comes before there are threads.
   const Seq sequence = request.value("sequence", Seq{0});
-  uint64_t bytes = 0;
-  for (const auto& group : groups_) bytes += group->CutBytes();
+  uint64_t bytes = CutBytes();
   for (const tf::Tensor& tensor : dense) bytes += tensor.TotalBytes();
   SaveOptions options;
   ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
 # 1,000 rows on each of 10 servers; 100 MiB of a server's base in files.
 SETTING = Setting(keys=10_000, ps=10, cores=4, memory_bytes=1e9, nic_bits=8 * 50 * MIB, store_bits=8 * 250 * MIB,
-                  request_ms=20, interval_seconds=100, max_to_keep=3, at_once=1, segment_bytes=10 * MIB)
+                  request_ms=20, interval_seconds=100, at_once=1, segment_bytes=10 * MIB)
 MEASURED = {
     "table_bytes_per_row": 600.0, "tracker_bytes_per_row": 40.0, "longest_write_ms": 5.0, "longest_write_rows": 500.0,
     "longest_write_ms_per_row": 0.01, "gate_ms": 0.5, "resolve_ns_per_row": 1000.0, "segment_bytes_per_row": MIB / 10,
@@ -63,7 +63,7 @@ def test_the_coordinator():
     found = values(paper.of_the_coordinator(SETTING, MEASURED, 1000))
     assert found["manifest"] == 200_000
     assert found["commit"] == pytest.approx(0.1)
-    assert found["retention"] == pytest.approx(0.21)  # of 4 manifests
+    assert found["retention"] == pytest.approx(0.01) and found["read"] == pytest.approx(0.05)
     assert found["remove"] == pytest.approx(40) and found["list"] == pytest.approx(0.02)  # one request after the other
     at_once = SETTING.__class__(**{**vars(SETTING), "at_once": 10})
     assert values(paper.of_the_coordinator(at_once, MEASURED, 1000))["remove"] == pytest.approx(4)

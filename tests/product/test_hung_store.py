@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 import tfadaptcp
-from tests.support import fault_lives, faults, oracle
+from tests.support import fault_lives, faults, oracle, rows
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.engine import Engine
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +155,30 @@ def settle():
     while any(thread.name.startswith("tfadaptcp-") for thread in threading.enumerate()):
         assert time.monotonic() < deadline, threading.enumerate()
         time.sleep(0.01)
+
+
+def test_a_checkpoint_has_more_time_for_what_it_has_to_write(tmp_path, monkeypatch):
+    """A bound that knows nothing of its size would give a large base up, and each one after it."""
+    told = []
+
+    def save(self, request, copies, timeout_seconds):
+        told.append(timeout_seconds)
+        return inner(self, request, copies, timeout_seconds)
+
+    inner = Engine.save
+    monkeypatch.setattr(Engine, "save", save)
+    model = oracle.build("adam", dim=8)
+    rows.write(model, range(1000))
+    # Where files are written directly nothing is slowed by this.
+    options = tfadaptcp.EngineOptions(timeout_seconds=100.0, upload_bytes_per_second=100)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path / "checkpoints", "incremental", engine=options)
+    for count in (1000, 100):
+        rows.write(model, range(count), seed=count)
+        manager.save()
+        more = manager.engine.writer_more_seconds
+        manager.wait()
+        size = count * 3 * 8 * 4  # parameter, m and v
+        assert size / 100 <= more <= 1.5 * size / 100
+        assert told.pop() == 100 + more
+    assert tfadaptcp.EngineOptions().seconds_for(16 << 20) == 1
+    assert tfadaptcp.EngineOptions(upload_bytes_per_second=1 << 30).seconds_for(16 << 20) == 1
