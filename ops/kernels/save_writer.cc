@@ -16,7 +16,7 @@ namespace {
 // Checkpoints of a hundred thousand rows are over sooner than that.
 constexpr std::chrono::milliseconds kFreeCpu(100);
 // What a long save takes of a machine that others want to use, too.
-constexpr double kMachineShare = 0.08;
+constexpr double kMachineShare = 0.07;
 
 }  // namespace
 
