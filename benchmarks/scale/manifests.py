@@ -9,6 +9,7 @@ Manifests of that many objects, made as `completing.complete` makes them, throug
 import argparse
 import dataclasses
 import json
+import tracemalloc
 from typing import Callable, Dict, Tuple
 
 from benchmarks import without_tensorflow  # noqa: F401  (first)
@@ -69,7 +70,8 @@ def measure(objects: int, ps: int) -> Inputs:
     command = f"python -m benchmarks.scale.manifests --objects {objects} --ps {ps}"
     words = {"bytes": ("B", "an object in a manifest"), "commit_us": ("us", "CPU of a commit, for each object"),
              "read_us": ("us", "CPU of reading a manifest, for each object"),
-             "collect_us": ("us", "CPU of retention after a commit, for each object of a head")}
+             "collect_us": ("us", "CPU of retention after a commit, for each object of a head"),
+             "memory": ("B", "of the coordinator's memory for an object, with the heads that retention keeps in mind")}
     return {f"manifest_{name}": Input(found[name], *words[name], command) for name in words}
 
 
@@ -89,14 +91,17 @@ def run(objects: int, ps: int) -> Dict[str, float]:
     if len(heads) != 2 or damaged or heads[-1] != second:
         raise RuntimeError(f"Received: {len(heads)} heads, damaged: {damaged}. Expected: the 2 committed")
     parsed: commit.Parsed = {}
+    tracemalloc.start()
     retention.collect(store, "d", claim, _KEPT, (), parsed)
+    memory = tracemalloc.get_traced_memory()[0] / 2 + size  # of a head; its text is the store's here
+    tracemalloc.stop()
     third = dataclasses.replace(second, sequence=3, parent=second.name)
     commit.commit(store, "d", third, claim, second)
     collected, done = _cpu(lambda: retention.collect(store, "d", claim, _KEPT, (), parsed))
     if done != retention.Collected() or len(parsed) != 3:
         raise RuntimeError(f"Received: {done} collected, {len(parsed)} heads. Expected: nothing, 3")
     return {"bytes": size / objects, "commit_us": 1e6 * committed / objects, "read_us": 1e6 * read / 2 / objects,
-            "collect_us": 1e6 * collected / objects}
+            "collect_us": 1e6 * collected / objects, "memory": _KEPT * memory / objects}
 
 
 def _cpu(call: Callable) -> Tuple[float, object]:

@@ -5,9 +5,16 @@ import math
 from typing import Dict, List, Mapping
 
 from benchmarks.scale.setting import PUBLISHED, Setting
+from tfadaptcp.options import EngineOptions
 
 GCS, HDFS = "GCS", "HDFS"
 _MIB = 2.0**20
+# Automatic: `upload_threads`, and the most of `restore_threads`.
+_UPLOADS, _READERS = 8, 16
+# What a checkpoint takes of a busy machine (`ops/kernels/save_options.cc`), for so many seconds.
+_SHARE, _RESTS = 0.08, EngineOptions().for_hosts()["rest_ms"] / 1e3
+# Bytes per second that a server has to write, or its checkpoint is given up.
+LEAST_RATE = 1 / EngineOptions().seconds_for(1)
 # What a parameter server may hold beside tables and tracker: `capture_memory_bytes` and `buffer_bytes`, at most.
 _BUFFERS = 2 * 2.0**30
 
@@ -73,22 +80,28 @@ def of_a_base(setting: Setting, inputs: Mapping[str, float], share: float = 1.0)
     rows = share * setting.keys / setting.ps
     size = rows * inputs["segment_bytes_per_row"]
     objects = objects_of(size, setting) * setting.ps
-    wire = 8 * size / setting.nic_bits
+    wire, back = (8 * size / min(setting.nic_bits, n * setting.connection_bits) for n in (_UPLOADS, _READERS))
     store = 8 * size * setting.ps * setting.replication / setting.store_bits
     save = rows * inputs["save_ns_per_row"] / 1e9 / setting.cores
     restore = rows * inputs["restore_ns_per_row"] / 1e9 / setting.cores
-    seconds = max(save, wire, store)
+    # Up to then it leaves a busy machine to training.
+    busy = min(save / _SHARE, _RESTS + max(0.0, save - _SHARE * _RESTS))
+    seconds = max(busy, wire, store)
     return {
         "bytes": Figure(size * setting.ps, "B", "written", "keys, segment_bytes_per_row"),
         "bytes_ps": Figure(size, "B", "written by a ps", "rows, segment_bytes_per_row"),
         "objects": Figure(objects, "", "files", "bytes of a ps, segment_bytes, ps"),
         "cpu": Figure(save, "s", "of all cores of a ps", "rows, save_ns_per_row, cores"),
-        "wire": Figure(wire, "s", "on a ps's line", "bytes of a ps, nic_bits"),
+        "busy": Figure(busy, "s", "the same while training wants the machine", "CPU, 8 % of it for 150 s"),
+        "wire": Figure(wire, "s", "on a ps's line", "bytes of a ps; nic_bits, or 8 x connection_bits"),
         "store": Figure(store, "s", "through the store", "bytes, store_bits, replication"),
-        "seconds": Figure(seconds, "s", "until it is stored: the longest of the three", "cpu, wire, store"),
+        "seconds": Figure(seconds, "s", "until it is stored: the longest of CPU, line, store", "busy, wire, store"),
         "restore_cpu": Figure(restore, "s", "of all cores of a ps, to restore it", "rows, restore_ns_per_row, cores"),
-        "restore": Figure(max(restore, wire, store / setting.replication), "s", "to restore it: the longest of CPU, line, "
-                          "store", "restore_cpu, wire, store"),
+        "restore": Figure(max(restore, back, store / setting.replication), "s", "to restore it: the longest of CPU, line, "
+                          "store", "restore_cpu; nic_bits, or 16 x connection_bits; store"),
+        "touched": Figure(rows / seconds if seconds else 0.0, "per s",
+                          "rows of a ps that updates may touch for the first time meanwhile: what is stored in that time",
+                          "rows, seconds"),
         "writes": Figure(objects * inputs["save_writes_per_object"] / seconds if seconds else 0.0, "per s",
                          "write requests meanwhile", "objects, save_writes_per_object, seconds"),
         "creates": Figure(objects / seconds if seconds else 0.0, "per s", "files created meanwhile", "objects, seconds")}
@@ -108,6 +121,7 @@ def of_the_coordinator(setting: Setting, inputs: Mapping[str, float], objects: f
     listing = objects / PUBLISHED["gcs_names_per_page"].value * setting.request_ms / 1e3
     return {
         "manifest": Figure(objects * inputs["manifest_bytes"], "B", "a manifest", "objects, manifest_bytes"),
+        "memory": Figure(objects * inputs["manifest_memory"], "B", "memory for manifests", "objects, manifest_memory"),
         "commit": Figure(objects * inputs["manifest_commit_us"] / 1e6, "s", "CPU of Python to commit",
                          "objects, manifest_commit_us"),
         "retention": Figure(objects * inputs["manifest_collect_us"] / 1e6, "s", "CPU of Python for retention after it",
@@ -128,24 +142,22 @@ def of_the_coordinator(setting: Setting, inputs: Mapping[str, float], objects: f
 
 @dataclasses.dataclass(frozen=True)
 class Break:
-    """Something that has a limit, and the number of keys at which it meets it, all else the same."""
+    """Something that has a limit, and the number of keys, or of parameter servers, at which it meets it, all else the same."""
     what: str
     value: float
     limit: float
     unit: str
     why: str
-    keys: float
+    at: float
 
 
-def breaks(setting: Setting, inputs: Mapping[str, float], head: float, timeout_seconds: float = 600.0) -> List[Break]:
+def breaks(setting: Setting, inputs: Mapping[str, float], head: float) -> List[Break]:
     """Everything here that grows with the number of keys, the first to break first.
 
     Args:
         head: files that a head names, at most.
-        timeout_seconds: what a checkpoint has, for all that it writes.
     """
     server, base = on_a_server(setting, inputs), of_a_base(setting, inputs)
-    hdfs = of_a_base(dataclasses.replace(setting, replication=int(PUBLISHED["hdfs_replication"].value)), inputs)
     objects = base["objects"].value
     coordinator, largest = (of_the_coordinator(setting, inputs, n) for n in (objects, head))
     interval = setting.interval_seconds
@@ -155,13 +167,23 @@ def breaks(setting: Setting, inputs: Mapping[str, float], head: float, timeout_s
         ("listing the objects of a restored head", largest["list"].value, 60.0, "s", "training stands still"),
         ("Python of commit and retention", largest["commit"].value + largest["retention"].value, interval / 20, "s",
          "a twentieth of the interval: the thread that schedules steps shares the interpreter"),
-        ("the first base, GCS", base["seconds"].value, timeout_seconds, "s", "it is given up, and so is the next one"),
-        ("the first base, HDFS", hdfs["seconds"].value, timeout_seconds, "s", "likewise, three copies"),
         ("memory of a ps", server["memory"].value, setting.memory_bytes, "B", "the kernel kills it"),
         ("the longest write while the tracker grows", server["stall"].value, 1.0, "s", "steps wait"),
         ("files of a base in one directory, HDFS", objects, PUBLISHED["hdfs_directory_items"].value, "names",
          "the name node refuses more"),
-        ("a restore", base["restore"].value, 6 * 3600.0, "s", "`restore_timeout_seconds`"),
+        ("memory of the coordinator", largest["memory"].value, setting.memory_bytes, "B", "the kernel kills it"),
+        ("a restore, or a base read beside training", max(base["restore"].value, base["seconds"].value), 6 * 3600.0, "s",
+         "they are given up (`restore_timeout_seconds`)"),
         ("a reply of a ps", coordinator["reply"].value, PUBLISHED["grpc_message_bytes"].value, "B", "gRPC refuses it")]
     return sorted((Break(what, value, limit, unit, why, setting.keys * limit / value)
-                   for what, value, limit, unit, why in found if value > 0), key=lambda item: item.keys)
+                   for what, value, limit, unit, why in found if value > 0), key=lambda item: item.at)
+
+
+def breaks_by_servers(setting: Setting, inputs: Mapping[str, float]) -> List[Break]:
+    """Everything here that grows with the number of parameter servers, over the same number of keys."""
+    cut = of_the_coordinator(setting, inputs, 0)["cut"].value
+    rate = setting.store_bits / 8 / int(PUBLISHED["hdfs_replication"].value) / setting.ps
+    found = [Break("a cut", cut, 1.0, "s", "training waits", (1e3 - inputs["cut_ms"]) / inputs["cut_ms_per_ps"]),
+             Break("what a ps gets of the store's line, HDFS", rate, LEAST_RATE, "B/s", "a base is given up",
+                   setting.ps * rate / LEAST_RATE)]
+    return sorted(found, key=lambda item: item.at)

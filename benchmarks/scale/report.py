@@ -38,16 +38,20 @@ def markdown(setting: Setting, inputs: measured.Inputs, quick: bool) -> str:
     lines: List[str] = []
     lines += _table(f"{number(setting.keys)} keys on {setting.ps} ps, dim {setting.dim}, {setting.tables} tables: what breaks "
                     "first", ["what", "here", "limit", "meets it at", "then"],
-                    ([item.what, number(item.value, item.unit), number(item.limit, item.unit), f"{number(item.keys)} keys",
+                    ([item.what, number(item.value, item.unit), number(item.limit, item.unit), f"{number(item.at)} keys",
                       item.why] for item in paper.breaks(setting, values, head)))
+    lines += _table("And with more parameter servers", ["what", "here", "limit", "meets it at", "then"],
+                    ([item.what, number(item.value, item.unit), number(item.limit, item.unit), f"{number(item.at)} ps",
+                      item.why] for item in paper.breaks_by_servers(setting, values)))
     lines += _figures("A parameter server", paper.on_a_server(setting, values))
     lines += _figures("A base, Google Cloud Storage", base)
-    lines += _figures("A base, HDFS (what differs)", {name: hdfs[name] for name in ("store", "seconds", "creates")})
+    lines += _figures("A base, HDFS (what differs)", {name: hdfs[name] for name in ("store", "seconds", "touched", "creates")})
     lines += _name_node(base["bytes"].value, base["objects"].value)
-    lines += _figures("The coordinator, when the head is a base", paper.of_the_coordinator(setting, values, base["objects"].value))
+    lines += _figures("The coordinator, when the head is a base",
+                      paper.of_the_coordinator(setting, values, base["objects"].value))
     lines += _figures("The coordinator, before a new base: the largest head of AdaptCP below",
                       {name: figure for name, figure in paper.of_the_coordinator(setting, values, head).items()
-                       if name in ("manifest", "commit", "retention", "list")})
+                       if name in ("manifest", "memory", "commit", "retention", "read", "list")})
     lines += _policies(setting, values, runs)
     lines += _table("Measured on this machine", ["input", "is", "value", "command"],
                     ([f"`{name}`", item.what, number(item.value, item.unit), f"`{item.command}`"]
@@ -55,7 +59,8 @@ def markdown(setting: Setting, inputs: measured.Inputs, quick: bool) -> str:
     lines += _table("Published", ["limit", "value", "source"],
                     ([item.what, number(item.value, item.unit), item.source] for item in PUBLISHED.values()))
     lines += _table("Assumed", ["option", "value", "is"],
-                    ([f"`--{name.replace('_', '-')}`", number(getattr(setting, name)), what] for name, what in ASSUMED.items()))
+                    ([f"`--{name.replace('_', '-')}`", number(getattr(setting, name)), what]
+                     for name, what in ASSUMED.items()))
     return "\n".join(lines).rstrip("\n")
 
 
@@ -98,9 +103,9 @@ def number(value: float, unit: str = "") -> str:
         return f"{value:,.0f} s" if value < 7200 else f"{value / 3600:.1f} h"
     if unit == "s" and 0 < value < 0.1:
         return f"{1e3 * value:.3g} ms"
-    if unit == "B":
+    if unit in ("B", "B/s"):
         for size, prefix in _PREFIXES:
             if value >= size:
-                return f"{value / size:.3g} {prefix}B"
+                return f"{value / size:.3g} {prefix}{unit}"
     text = f"{value:,.0f}" if 1000 <= value < 1e7 else f"{value:.3g}"
     return f"{text} {unit}".rstrip()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.scale.requests
 
-Two tables of different size, each saved as a base again and again to the emulator of Google Cloud Storage that the tests have
-(`make servers` builds it), whose proxy logs every request; the difference is what objects cost, the rest what a checkpoint costs.
-Writes are what the service counts as such: uploads and deletions.
+Two tables of different size, each saved as a base again and again to the emulator of Google Cloud Storage that the
+tests have (`make servers` builds it), whose proxy logs every request; the difference is what objects cost, the rest what
+a checkpoint costs. Writes are what the service counts as such: uploads and deletions.
 """
 
 import json
@@ -78,7 +78,8 @@ def run(proxy: Any, directory: str, rows: int) -> Dict[str, Any]:
         info = manager.wait()
     log = proxy.log()
     manager.close()
-    return {"objects": len(commit.load(Store(), directory, info.name).objects), "save": _counted(log[seen[0]:seen[1]]), "remove": _counted(log[seen[1]:])}
+    return {"objects": len(commit.load(Store(), directory, info.name).objects),
+            "save": _counted(log[seen[0]:seen[1]]), "remove": _counted(log[seen[1]:])}
 
 
 def _counted(requests: List[Any]) -> Dict[str, int]:

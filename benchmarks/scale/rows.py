@@ -104,7 +104,8 @@ def measure_growth(most: int, first: int = 1_000_000) -> Inputs:
         "longest_write_rows": Input(last["rows"], "", "of that tracker", command),
         "longest_write_ms_per_row": Input(slope, "ms", "longest write, for each row of the tracker", command),
         "gate_ms": Input(last["cut_ms"], "ms", f"cut of {last['rows']:,} rows under the closed gate", command),
-        "resolve_ns_per_row": Input(last["resolve_ns_per_row"], "ns", "outcome of a checkpoint, for each of its rows", command)}
+        "resolve_ns_per_row": Input(last["resolve_ns_per_row"], "ns", "outcome of a checkpoint, for each of its rows",
+                                    command)}
 
 
 if __name__ == "__main__":

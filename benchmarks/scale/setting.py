@@ -14,6 +14,7 @@ class Setting:
     Attributes:
         keys, ps, dim, tables: of one embedding: with Adam three tables of float32.
         cores, memory_bytes, nic_bits: of each parameter server.
+        connection_bits: that a connection to the store gets.
         store_bits: bits per second that the store takes or gives altogether.
         replication: copies that the store writes through its own network.
         request_ms: until the store has answered a small request.
@@ -28,6 +29,7 @@ class Setting:
     cores: int = 32
     memory_bytes: float = 256e9
     nic_bits: float = 25e9
+    connection_bits: float = 4e8
     store_bits: float = 200e9
     replication: int = 1
     request_ms: float = 30.0
@@ -39,8 +41,9 @@ class Setting:
 # What of a setting is an assumption, for the report.
 ASSUMED = {
     "cores": "of a parameter server", "memory_bytes": "of a parameter server", "nic_bits": "of a parameter server, bit/s",
-    "store_bits": "bit/s that the store takes and gives altogether: for Google's see the bandwidth quota of a project and "
-                  "region (\"Quotas and limits\"), which can be raised; for HDFS what its disks give",
+    "connection_bits": "of one connection to the store, bit/s",
+    "store_bits": "bit/s that the store takes and gives altogether: for Google's see the bandwidth quota of a project "
+                  "and region (\"Quotas and limits\"), which can be raised; for HDFS what its disks give",
     "request_ms": "a small request to the store", "interval_seconds": "from checkpoint to checkpoint"}
 
 

@@ -13,14 +13,14 @@ from benchmarks.scale.setting import Setting
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
 # 1,000 rows on each of 10 servers; 100 MiB of a server's base in files.
-SETTING = Setting(keys=10_000, ps=10, cores=4, memory_bytes=1e9, nic_bits=8 * 50 * MIB, store_bits=8 * 250 * MIB,
-                  request_ms=20, interval_seconds=100, at_once=1, segment_bytes=10 * MIB)
+SETTING = Setting(keys=10_000, ps=10, cores=4, memory_bytes=1e9, nic_bits=8 * 50 * MIB, connection_bits=1e12,
+                  store_bits=8 * 250 * MIB, request_ms=20, interval_seconds=100, at_once=1, segment_bytes=10 * MIB)
 MEASURED = {
     "table_bytes_per_row": 600.0, "tracker_bytes_per_row": 40.0, "longest_write_ms": 5.0, "longest_write_rows": 500.0,
     "longest_write_ms_per_row": 0.01, "gate_ms": 0.5, "resolve_ns_per_row": 1000.0, "segment_bytes_per_row": MIB / 10,
-    "save_ns_per_row": 2e6, "restore_ns_per_row": 8e6, "save_writes_per_object": 2.0, "remove_reads_per_object": 1.0,
+    "save_ns_per_row": 2e5, "restore_ns_per_row": 8e6, "save_writes_per_object": 2.0, "remove_reads_per_object": 1.0,
     "remove_writes_per_object": 1.0, "manifest_bytes": 200.0,
-    "manifest_commit_us": 100.0, "manifest_read_us": 50.0, "manifest_collect_us": 10.0, "cut_ms": 1.0, "cut_ms_per_ps": 0.5,
+    "manifest_commit_us": 100.0, "manifest_read_us": 50.0, "manifest_collect_us": 10.0, "manifest_memory": 3000.0, "cut_ms": 1.0, "cut_ms_per_ps": 0.5,
     "save_ms": 2.0, "save_ms_per_ps": 1.0, "resolve_ms": 0.0, "resolve_ms_per_ps": 0.25}
 
 
@@ -49,10 +49,16 @@ def test_files_are_as_large_as_the_rule_of_the_ops_says():
 def test_a_base():
     found = values(paper.of_a_base(SETTING, MEASURED))
     assert found["bytes"] == 1000 * MIB and found["bytes_ps"] == 100 * MIB and found["objects"] == 100
-    assert found["cpu"] == pytest.approx(0.5) and found["wire"] == pytest.approx(2) and found["store"] == pytest.approx(4)
+    assert found["cpu"] == pytest.approx(0.05) and found["busy"] == pytest.approx(0.05 / 0.08)
+    assert found["wire"] == pytest.approx(2) and found["store"] == pytest.approx(4)
     assert found["seconds"] == found["store"] and found["restore"] == found["store"]
     assert found["restore_cpu"] == pytest.approx(2)
+    assert found["touched"] == pytest.approx(250)
     assert found["writes"] == pytest.approx(50) and found["creates"] == pytest.approx(25)
+    slow = values(paper.of_a_base(SETTING, {**MEASURED, "save_ns_per_row": 1e8}))
+    assert slow["cpu"] == pytest.approx(25) and slow["busy"] == pytest.approx(150 + 25 - 12), "12 of them in the first 150"
+    few = values(paper.of_a_base(SETTING.__class__(**{**vars(SETTING), "connection_bits": 8 * MIB}), MEASURED))
+    assert few["wire"] == pytest.approx(100 / 8) and few["restore"] == pytest.approx(100 / 16)
     three = values(paper.of_a_base(SETTING.__class__(**{**vars(SETTING), "replication": 3}), MEASURED))
     assert three["seconds"] == pytest.approx(12) and three["restore"] == pytest.approx(4), "one copy is read"
     tenth = values(paper.of_a_base(SETTING, MEASURED, 0.1))
@@ -61,7 +67,7 @@ def test_a_base():
 
 def test_the_coordinator():
     found = values(paper.of_the_coordinator(SETTING, MEASURED, 1000))
-    assert found["manifest"] == 200_000
+    assert found["manifest"] == 200_000 and found["memory"] == 3_000_000
     assert found["commit"] == pytest.approx(0.1)
     assert found["retention"] == pytest.approx(0.01) and found["read"] == pytest.approx(0.05)
     assert found["remove"] == pytest.approx(40) and found["list"] == pytest.approx(0.02)  # one request after the other
@@ -75,11 +81,14 @@ def test_the_coordinator():
 
 def test_what_breaks_first_comes_first():
     found = paper.breaks(SETTING, MEASURED, head=250)
-    assert [item.keys for item in found] == sorted(item.keys for item in found)
+    assert [item.at for item in found] == sorted(item.at for item in found)
     by_name = {item.what: item for item in found}
     # 100 files: 4 s of 100.
-    assert by_name["removing a base that was replaced"].keys == pytest.approx(10_000 * 25)
-    assert by_name["listing the objects of a restored head"].keys == pytest.approx(10_000 * 12_000)  # 250 files: 5 ms of 60 s
+    assert by_name["removing a base that was replaced"].at == pytest.approx(10_000 * 25)
+    assert by_name["listing the objects of a restored head"].at == pytest.approx(10_000 * 12_000)  # 250 files: 5 ms of 60 s
+    by_servers = {item.what: item.at for item in paper.breaks_by_servers(SETTING, MEASURED)}
+    assert by_servers["a cut"] == pytest.approx(1998)  # 1 ms, and half a one for each
+    assert by_servers["what a ps gets of the store's line, HDFS"] == pytest.approx(250 / 3 / 16)
 
 
 def test_lines_and_numbers():
