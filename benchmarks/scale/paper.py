@@ -69,6 +69,8 @@ def on_a_server(setting: Setting, inputs: Mapping[str, float]) -> Figures:
         "stall": Figure(inputs["longest_write_ms"] / 1e3 + rows * inputs["longest_write_ms_per_row"] / 1e3
                         - inputs["longest_write_rows"] * inputs["longest_write_ms_per_row"] / 1e3, "s",
                         "the longest write while the tracker grows", "rows, longest_write_ms, longest_write_ms_per_row"),
+        "doubling": Figure(rows * inputs["growth_ns_per_row"] / 1e9, "s", "the longest write while a table doubles, for want "
+                           "of init_size", "rows, growth_ns_per_row"),
         "gate": Figure(inputs["gate_ms"] / 1e3, "s", "a cut of everything under the closed gate: it swaps lists, whatever "
                        "their length", "gate_ms"),
         "resolve": Figure(rows * inputs["resolve_ns_per_row"] / 1e9, "s", "CPU of the outcome of a base",
@@ -168,6 +170,7 @@ def breaks(setting: Setting, inputs: Mapping[str, float], head: float) -> List[B
         ("Python of commit and retention", largest["commit"].value + largest["retention"].value, interval / 20, "s",
          "a twentieth of the interval: the thread that schedules steps shares the interpreter"),
         ("memory of a ps", server["memory"].value, setting.memory_bytes, "B", "the kernel kills it"),
+        ("the longest write while a table doubles, for want of init_size", server["doubling"].value, 1.0, "s", "steps wait"),
         ("the longest write while the tracker grows", server["stall"].value, 1.0, "s", "steps wait"),
         ("files of a base in one directory, HDFS", objects, PUBLISHED["hdfs_directory_items"].value, "names",
          "the name node refuses more"),

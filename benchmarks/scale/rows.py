@@ -18,6 +18,7 @@ from typing import Any, Dict, List
 
 from benchmarks.scale.inputs import Input, Inputs, line
 
+_BATCH = 1024
 _GROWTH = "ops/tracker/growth_bench.cc"
 
 
@@ -30,9 +31,10 @@ def main() -> None:
     import tfadaptcp  # noqa: F401 (before TensorFlow, for Keras 2)
     import tensorflow as tf
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    longest = growth(args.rows, args.dim)
     directory = tempfile.mkdtemp(prefix="tfadaptcp-scale-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
-        print(json.dumps(run(args.rows, args.dim, args.rounds, directory)), flush=True)
+        print(json.dumps({**run(args.rows, args.dim, args.rounds, directory), "growth_ns": longest}), flush=True)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -48,8 +50,25 @@ def measure(rows: int, dim: int, rounds: int) -> Inputs:
     return {
         "table_bytes_per_row": Input(found["table_bytes"], "B", "memory of a row in TFRA's tables", told),
         "segment_bytes_per_row": Input(found["segment_bytes"], "B", "a row in a file", told),
+        "growth_ns_per_row": Input(found["growth_ns"], "ns", "CPU of the longest write while one of TFRA's tables grows, "
+                                   "for each of its rows", told),
         "save_ns_per_row": Input(found["save_ns"], "ns", "CPU of saving a row", told),
         "restore_ns_per_row": Input(found["restore_ns"], "ns", "CPU of restoring a row", told)}
+
+
+def growth(rows: int, dim: int) -> float:
+    """Fills one of TFRA's tables that was made for few rows; ns of its longest write, by the rows it had then."""
+    import tensorflow as tf
+    from benchmarks.measuring import timed
+    from benchmarks.tables import AdamTables
+    tables = AdamTables(8192, dim)
+    values = tf.zeros([_BATCH, dim])
+    longest = (0.0, 0)
+    for start in range(0, rows - _BATCH + 1, _BATCH):
+        keys = tf.range(start, start + _BATCH, dtype=tf.int64)
+        taken = timed(lambda keys=keys: tables.stock.tfra_cuckoo_hash_table_insert(tables.handles[0], keys, values))
+        longest = max(longest, (taken.cpu, start + _BATCH))
+    return 1e9 * longest[0] / longest[1]
 
 
 def run(rows: int, dim: int, rounds: int, directory: str) -> Dict[str, float]:

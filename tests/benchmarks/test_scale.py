@@ -17,10 +17,12 @@ SETTING = Setting(keys=10_000, ps=10, cores=4, memory_bytes=1e9, nic_bits=8 * 50
                   store_bits=8 * 250 * MIB, request_ms=20, interval_seconds=100, at_once=1, segment_bytes=10 * MIB)
 MEASURED = {
     "table_bytes_per_row": 600.0, "tracker_bytes_per_row": 40.0, "longest_write_ms": 5.0, "longest_write_rows": 500.0,
-    "longest_write_ms_per_row": 0.01, "gate_ms": 0.5, "resolve_ns_per_row": 1000.0, "segment_bytes_per_row": MIB / 10,
+    "longest_write_ms_per_row": 0.01, "gate_ms": 0.5, "growth_ns_per_row": 4000.0, "resolve_ns_per_row": 1000.0,
+    "segment_bytes_per_row": MIB / 10,
     "save_ns_per_row": 2e5, "restore_ns_per_row": 8e6, "save_writes_per_object": 2.0, "remove_reads_per_object": 1.0,
     "remove_writes_per_object": 1.0, "manifest_bytes": 200.0,
-    "manifest_commit_us": 100.0, "manifest_read_us": 50.0, "manifest_collect_us": 10.0, "manifest_memory": 3000.0, "cut_ms": 1.0, "cut_ms_per_ps": 0.5,
+    "manifest_commit_us": 100.0, "manifest_read_us": 50.0, "manifest_collect_us": 10.0, "manifest_memory": 3000.0,
+    "cut_ms": 1.0, "cut_ms_per_ps": 0.5,
     "save_ms": 2.0, "save_ms_per_ps": 1.0, "resolve_ms": 0.0, "resolve_ms_per_ps": 0.25}
 
 
@@ -34,6 +36,7 @@ def test_a_server():
     assert found["growth"] == 100_000  # half of one of three
     assert found["memory"] == 740_000 + 2 * 2**30
     assert found["stall"] == pytest.approx(0.010)  # 5 ms at 500 rows, 5 more for 500 more
+    assert found["doubling"] == pytest.approx(0.004)
     assert found["resolve"] == pytest.approx(0.001)
 
 
