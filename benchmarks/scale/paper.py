@@ -12,7 +12,7 @@ _MIB = 2.0**20
 # Automatic: `upload_threads`, and the most of `restore_threads`.
 _UPLOADS, _READERS = 8, 16
 # What a checkpoint takes of a busy machine (`ops/kernels/save_options.cc`), for so many seconds.
-_SHARE, _RESTS = 0.08, EngineOptions().for_hosts()["rest_ms"] / 1e3
+_SHARE, _RESTS = 0.07, EngineOptions().for_hosts()["rest_ms"] / 1e3
 # Bytes per second that a server has to write, or its checkpoint is given up.
 LEAST_RATE = 1 / EngineOptions().seconds_for(1)
 # What a parameter server may hold beside tables and tracker: `capture_memory_bytes` and `buffer_bytes`, at most.
@@ -94,7 +94,7 @@ def of_a_base(setting: Setting, inputs: Mapping[str, float], share: float = 1.0)
         "bytes_ps": Figure(size, "B", "written by a ps", "rows, segment_bytes_per_row"),
         "objects": Figure(objects, "", "files", "bytes of a ps, segment_bytes, ps"),
         "cpu": Figure(save, "s", "of all cores of a ps", "rows, save_ns_per_row, cores"),
-        "busy": Figure(busy, "s", "the same while training wants the machine", "CPU, 8 % of it for 150 s"),
+        "busy": Figure(busy, "s", "the same while training wants the machine", "CPU, 7 % of it for 150 s"),
         "wire": Figure(wire, "s", "on a ps's line", "bytes of a ps; nic_bits, or 8 x connection_bits"),
         "store": Figure(store, "s", "through the store", "bytes, store_bits, replication"),
         "seconds": Figure(seconds, "s", "until it is stored: the longest of CPU, line, store", "busy, wire, store"),
@@ -171,6 +171,8 @@ def breaks(setting: Setting, inputs: Mapping[str, float], head: float) -> List[B
          "a twentieth of the interval: the thread that schedules steps shares the interpreter"),
         ("memory of a ps", server["memory"].value, setting.memory_bytes, "B", "the kernel kills it"),
         ("the longest write while a table doubles, for want of init_size", server["doubling"].value, 1.0, "s", "steps wait"),
+        ("the same, when a cut comes", server["doubling"].value, 30.0, "s",
+         "it waits no longer, and that checkpoint has failed: the next one has its rows"),
         ("the longest write while the tracker grows", server["stall"].value, 1.0, "s", "steps wait"),
         ("files of a base in one directory, HDFS", objects, PUBLISHED["hdfs_directory_items"].value, "names",
          "the name node refuses more"),

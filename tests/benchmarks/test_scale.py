@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import tfadaptcp  # noqa: F401 (as a whole, and not as benchmarks without TensorFlow have it)
 import pytest
 
 from benchmarks.scale import inputs, paper, report
@@ -52,14 +53,14 @@ def test_files_are_as_large_as_the_rule_of_the_ops_says():
 def test_a_base():
     found = values(paper.of_a_base(SETTING, MEASURED))
     assert found["bytes"] == 1000 * MIB and found["bytes_ps"] == 100 * MIB and found["objects"] == 100
-    assert found["cpu"] == pytest.approx(0.05) and found["busy"] == pytest.approx(0.05 / 0.08)
+    assert found["cpu"] == pytest.approx(0.05) and found["busy"] == pytest.approx(0.05 / 0.07)
     assert found["wire"] == pytest.approx(2) and found["store"] == pytest.approx(4)
     assert found["seconds"] == found["store"] and found["restore"] == found["store"]
     assert found["restore_cpu"] == pytest.approx(2)
     assert found["touched"] == pytest.approx(250)
     assert found["writes"] == pytest.approx(50) and found["creates"] == pytest.approx(25)
     slow = values(paper.of_a_base(SETTING, {**MEASURED, "save_ns_per_row": 1e8}))
-    assert slow["cpu"] == pytest.approx(25) and slow["busy"] == pytest.approx(150 + 25 - 12), "12 of them in the first 150"
+    assert slow["cpu"] == pytest.approx(25) and slow["busy"] == pytest.approx(150 + 25 - 10.5), "10.5 of them in the first 150"
     few = values(paper.of_a_base(SETTING.__class__(**{**vars(SETTING), "connection_bits": 8 * MIB}), MEASURED))
     assert few["wire"] == pytest.approx(100 / 8) and few["restore"] == pytest.approx(100 / 16)
     three = values(paper.of_a_base(SETTING.__class__(**{**vars(SETTING), "replication": 3}), MEASURED))
