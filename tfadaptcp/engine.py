@@ -31,6 +31,8 @@ CALL_SECONDS = 600.0
 LONG_SECONDS = 6 * 3600.0
 # Rows for which it is not worth while to make room beforehand: they are inserted at once.
 _WORTH_ROOM = 1 << 16
+# Tables of a host. A thread waits for each, here and there.
+_GROWN_AT_ONCE = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,25 +295,37 @@ class Engine:
         with _on(host):
             return self._ops.adaptcp_read_dense(text, Tdense=dtypes)
 
-    def grow_tables(self, rows: Dict[str, int], timeout_seconds: float) -> Dict[Tuple[str, int], int]:
+    def grow_tables(self, rows: Dict[str, int], timeout_seconds: float,
+                    files: Optional[Dict[str, Dict[int, int]]] = None) -> Dict[Tuple[str, int], int]:
         """Makes room for so many rows, over all shards, in tables that a restore has emptied.
+
+        Args:
+            files: see `rows_of_shard`; by group.
 
         Returns:
             {(table, shard): the slots that it has now; 0: it would not say}, for those that were worth it.
         """
-        def grow(host: Host, shard: Shard, table: discovery.Table, handle: tf.Tensor) -> int:
-            request = here(json.dumps({"session": self.session, "restore": self.restore,
-                                       "rows": rows[table.name] // shard.group.num_shards}))
+        def expected(host: Host, shard: Shard, table: discovery.Table) -> int:
+            return rows_of_shard(rows.get(table.name, 0), host, shard, (files or {}).get(shard.group.name))
+
+        def grow(host: Host, shard: Shard, table: discovery.Table, handle: tf.Tensor, count: int) -> int:
+            request = here(json.dumps({"session": self.session, "restore": self.restore, "rows": count}))
             with _on(host):
                 return int(self._ops.adaptcp_grow_table(request, handle, key_dtype=table.variable.key_dtype,
                                                         value_dtype=table.variable.value_dtype).slots)
 
-        chosen = [(host, shard, table, handle) for host in self.hosts for shard in host.shards
-                  for table, handle in zip(shard.group.tables, shard.handles)
-                  if rows.get(table.name, 0) // shard.group.num_shards >= _WORTH_ROOM]
-        calls = {(args[0].index, i): (lambda args=args: grow(*args)) for i, args in enumerate(chosen)}
-        found = self.parallel(calls, timeout_seconds)
-        return {(chosen[i][2].name, chosen[i][1].index): slots for (_, i), slots in found.items()}
+        def grow_each(chosen: List[Tuple[Any, ...]]) -> Dict[Tuple[str, int], int]:
+            return {(table.name, shard.index): grow(host, shard, table, handle, count)
+                    for host, shard, table, handle, count in chosen}
+
+        calls = {}
+        for host in self.hosts:
+            chosen = [(host, shard, table, handle, expected(host, shard, table)) for shard in host.shards
+                      for table, handle in zip(shard.group.tables, shard.handles)
+                      if expected(host, shard, table) >= _WORTH_ROOM]
+            for i in range(min(_GROWN_AT_ONCE, len(chosen))):
+                calls[host.index, i] = lambda part=chosen[i::_GROWN_AT_ONCE]: grow_each(part)
+        return {key: slots for found in self.parallel(calls, timeout_seconds).values() for key, slots in found.items()}
 
     def list_rows(self, tables: List[str]) -> None:
         """Lists the rows of tables that their trackers don't know, as unsaved. Costs an export of each."""
@@ -382,6 +396,19 @@ class Engine:
         with _on(host):
             self._ops.adaptcp_seed_table(handle, key_dtype=table.variable.key_dtype,
                                          value_dtype=table.variable.value_dtype)
+
+
+def rows_of_shard(count: int, host: Host, shard: Shard, files: Optional[Dict[int, int]]) -> int:
+    """About how many of a table's `count` rows are in a shard.
+
+    Args:
+        files: {ps: rows, of whatever age, in the files of a checkpoint whose shards were where these are}: those that there
+            are now are spread likewise. None: all shards are taken for equal, as those of one ps are in any case.
+    """
+    if files is None:
+        return count // shard.group.num_shards
+    beside = sum(other.group.name == shard.group.name for other in host.shards)
+    return count * files.get(host.index, 0) // max(1, sum(files.values())) // beside
 
 
 def _find(model: tf.keras.Model, optimizer: Any, parts: Parts) -> Tuple[List[discovery.Group], List[tf.Variable]]:

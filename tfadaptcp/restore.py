@@ -173,7 +173,9 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
         bytes_rows = sum(level["bytes"] for level in levels)
         # No more rows than fit into the files, whatever the manifest says.
         most = sum(level["bytes"] for level in levels) // _MIN_ROW_BYTES
-        engine.grow_tables({name: min(rows, most) for name, rows in plan.rows(head).items()}, options.timeout_seconds)
+        engine.grow_tables({name: min(rows, most) for name, rows in plan.rows(head).items()},
+                           options.restore_timeout_seconds + _GRACE_SECONDS,
+                           _rows_of_files(levels, plan) if _same_sharding(head, plan) else None)
         bytes_dense = sum(ref.bytes for ref in head.objects if ref.kind == "dense") if plan.dense else 0
         of_dense = sum(any(item.name in plan.dense for item in host.dense) for host in engine.hosts)
         with progress.shown(engine, head.name, bytes_rows + of_dense * bytes_dense, options.progress):
@@ -221,6 +223,16 @@ def _same_sharding(head: Manifest, plan: Plan) -> bool:
         where(group.ours) == where(group.theirs) and not group.casts
         # A custom function may place keys otherwise than it did, under the same name.
         and not group.theirs.partition.startswith("custom:") for group in plan.groups)
+
+
+def _rows_of_files(levels: List[Dict[str, Any]], plan: Plan) -> Dict[str, Dict[int, int]]:
+    """{group of the model: {ps: rows that its files hold}}."""
+    found: Dict[str, Dict[int, int]] = {}
+    for item in (item for level in levels for item in level["objects"]):
+        for group in plan.groups:
+            on = found.setdefault(group.ours.name, {})
+            on[item["ps"]] = on.get(item["ps"], 0) + item["rows"].get(group.theirs.name, 0)
+    return found
 
 
 def _restore_in_place(engine: Engine, head: Manifest, levels: List[Dict[str, Any]], plan: Plan,

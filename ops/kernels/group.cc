@@ -208,9 +208,8 @@ class GroupOf final : public Group {
   uint64_t CutBytes() const override {
     return tracker_.Stats().pending_listed * row_bytes_;
   }
-  uint64_t TotalBytes() const override {
-    return tracker_.Stats().keys * row_bytes_;
-  }
+  uint64_t TotalBytes() const override { return keys() * row_bytes_; }
+  uint64_t keys() const override { return tracker_.Stats().keys; }
 
   Status Cut(const CutRequest& request) override {
     return tracker_.Cut(request);

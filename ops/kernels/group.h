@@ -98,6 +98,8 @@ class Group {
   // The same for all rows of the pending cut, or all there are: an upper bound.
   virtual uint64_t CutBytes() const = 0;
   virtual uint64_t TotalBytes() const = 0;
+  // Rows that the tracker knows of, tombstones too.
+  virtual uint64_t keys() const = 0;
   // After the drain and the updates: Internal if a row was left out.
   virtual Status CheckCaptured(Seq cut) const = 0;
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
-#include <type_traits>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "ops/kernels/tf_util.h"
@@ -20,14 +22,17 @@ namespace {
 // Of libcuckoo, as TFRA uses it (cuckoohash_map.hh, table_op_cpu.h).
 constexpr uint64_t kSlotsPerBucket = 4;
 constexpr uint64_t kTagFactor = 0xc6a4a7935bd1e995;
-// Of less than a twentieth of its slots it throws when it is to double, which
-// would end the process: an eighth is left of it after one doubling.
+// With less than a twentieth of its slots in use it throws when it is to double.
 constexpr uint64_t kLeastLoad = 16;
 // At 0.964 to 0.969 a table doubles by itself: no memory is taken that the rows
 // would not have made it take.
-constexpr double kMostLoad = 0.96;
+constexpr double kMostLoad = 0.97;
 constexpr uint64_t kSample = 4096;
+constexpr int kSomeFull = 8;
 constexpr int kMostBits = 40;
+// The gate is entered all the time, and who wants it for himself waits for half a
+// minute. What this leaves to do the table does by itself.
+constexpr std::chrono::seconds kMostTime(15);
 
 // As TFRA's HybridHash: low bits choose the bucket. int32 comes sign-extended.
 uint64_t HashInTable(int64_t key) { return HashKey(key); }
@@ -109,6 +114,22 @@ Status InsertKeys(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table,
   return FromTensorFlow(table->Insert(ctx, tensor, values));
 }
 
+// Inserts keys that the table doubles for.
+template <typename K>
+Status Crowd(tf::lookup::LookupInterface* table, const std::vector<K>& keys) {
+  // In this thread, where what is thrown can be caught.
+  TableContext alone;
+  try {
+    return InsertKeys(alone.get(), table, keys);
+  } catch (const std::bad_alloc&) {
+    throw;  // as if it had grown by itself: what the table is now nobody knows
+  } catch (const std::exception& error) {
+    return Status::FailedPrecondition(
+        std::string("rows were removed from a table that was being grown: ") +
+        error.what());
+  }
+}
+
 // Inserts 0, 1, ... up to `rows`, from *next on.
 template <typename K>
 Status Fill(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table,
@@ -147,17 +168,25 @@ Status Grow(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table,
     if (shape.bits == 0) return Status::Ok();
     *slots = kSlotsPerBucket << shape.bits;
     if (*slots * kMostLoad >= rows) return Status::Ok();
-    if (shape.full > 0) break;
+    if (shape.full >= kSomeFull) break;
   }
   // Else buckets are of another size.
-  if (shape.full < 8 || 8 * shape.fuller > shape.full) return Status::Ok();
+  if (shape.full < kSomeFull || 8 * shape.fuller > shape.full) {
+    return Status::Ok();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  auto began = start;
   while (*slots * kMostLoad < rows && 2 * *slots <= MostSlots(*table)) {
     ADAPTCP_RETURN_IF_ERROR(
         Fill<K>(ctx, table, *slots / kLeastLoad, &filled));
     const std::vector<K> keys = CrowdingKeys<K>(shape.bits++);
     if (keys.empty()) return Status::Ok();
-    ADAPTCP_RETURN_IF_ERROR(InsertKeys(ctx, table, keys));
+    ADAPTCP_RETURN_IF_ERROR(Crowd(table, keys));
     *slots *= 2;
+    // The next time takes twice as long.
+    const auto now = std::chrono::steady_clock::now();
+    if (now - start + 2 * (now - began) > kMostTime) return Status::Ok();
+    began = now;
   }
   return Status::Ok();
 }

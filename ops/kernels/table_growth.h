@@ -40,10 +40,13 @@ template <typename K>
 std::vector<K> CrowdingKeys(int bits);
 
 // Grows an empty table that nobody else uses to the number of slots that it would
-// have when it held `rows` rows, and leaves it empty. `ctx` is of an op whose first
-// outputs are "keys" and "values", of the table's types, and which it does not set.
-// *slots: what the table has then, 0 if unknown. Tables whose keys are no integers,
-// whose values are strings, or that do not look as expected stay as they are.
+// have when it held `rows` rows, or less far if that takes long, and leaves it
+// empty. `ctx` is of an op whose first outputs are "keys" and "values", of the
+// table's types, and which it does not set. *slots: what the table has then, 0 if
+// unknown. Tables whose keys are no integers, whose values are strings, or that do
+// not look as expected stay as they are. Rows that somebody writes meanwhile are
+// removed: ask the tracker afterwards whether there were any. FailedPrecondition if
+// the table is not empty, or somebody removes rows.
 Status GrowTable(tensorflow::OpKernelContext* ctx,
                  tensorflow::lookup::LookupInterface* table, uint64_t rows,
                  uint64_t* slots);

@@ -1,11 +1,15 @@
 """Tables are grown before the rows of a restore come: by as much as they will need, and nothing stays in them."""
 
+import threading
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfadaptcp
 from tests.support import oracle, rows
+from tfadaptcp import engine
 from tfadaptcp.engine import Engine
 
 ROWS = 90_000
@@ -20,7 +24,7 @@ def growing(directory, **model):
 
 
 @pytest.mark.parametrize("key_dtype,dim,init_capacity", [
-    (tf.int64, 2, 0), (tf.int64, 1, 1), (tf.int64, 3, 300_000), (tf.int32, 2, 0), (tf.int64, 220, 0)])
+    (tf.int64, 2, 0), (tf.int64, 1, 1), (tf.int64, 1, 60_000), (tf.int64, 3, 300_000), (tf.int32, 2, 0), (tf.int64, 220, 0)])
 def test_slots_are_there(key_dtype, dim, init_capacity, tmp_path):
     """What was found of a table is what it was made to be: the second call sees in its export what the first did."""
     model, grow = growing(tmp_path, key_dtype=key_dtype, dim=dim, init_capacity=init_capacity)
@@ -66,6 +70,54 @@ def test_growth_of_an_older_restore_is_refused(tmp_path):
     manager.engine.restore -= 1
     with pytest.raises(tf.errors.FailedPreconditionError, match="growth of restore 0 came too late: restore 1 has begun"):
         grow(ROWS)
+
+
+@pytest.mark.parametrize("write", [lambda table: table.upsert(rows.keys_of(table, [5]), rows.values_of(table, 1, 0)),
+                                   lambda table: table.remove(rows.keys_of(table, range(ROWS)))], ids=["a row", "removals"])
+def test_whoever_writes_meanwhile(write, tmp_path, monkeypatch):
+    """Removals would leave libcuckoo too few rows to double, for which it ends the process. A row would go with those that
+    made it double, and pass for newer than the checkpoint's."""
+    model = oracle.build("adam")
+    table = next(variable for _, variable in oracle.tables_of(model))
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    rows.write(model, range(ROWS))
+    manager.save() and manager.wait()
+    copy, grow_tables = oracle.take(model), Engine.grow_tables
+
+    def while_others_write(self, wanted, *args):
+        grown = threading.Event()
+
+        def write_when_it_grows():
+            while not grown.is_set():
+                if int(table.size()) > 0:
+                    write(table)
+
+        writer = threading.Thread(target=write_when_it_grows)
+        writer.start()
+        try:
+            return grow_tables(self, {name: 30 * count for name, count in wanted.items()}, *args)
+        finally:
+            grown.set()
+            writer.join()
+
+    with monkeypatch.context() as patch, pytest.raises(tfadaptcp.RestoreFailedError, match="removed from a table|writes to"):
+        patch.setattr(Engine, "grow_tables", while_others_write)
+        for _ in range(50):
+            model.load_adaptcp(tmp_path)
+    model.load_adaptcp(tmp_path)
+    oracle.check(copy, model)
+
+
+def test_room_is_made_where_the_rows_were():
+    group = types.SimpleNamespace(name="emb", num_shards=4)
+    shards = [engine.Shard(group, i) for i in range(4)]
+    hosts = [engine.Host(0, "", tuple(shards[:1]), ()), engine.Host(1, "", tuple(shards[1:3]), ()),
+             engine.Host(2, "", tuple(shards[3:]), ())]
+    places = list(zip((hosts[0], hosts[1], hosts[1], hosts[2]), shards))
+    assert [engine.rows_of_shard(4000, *place, None) for place in places] == [1000] * 4
+    # Of 5000 rows in the files 1000 have been written once more since.
+    assert [engine.rows_of_shard(4000, *place, {0: 500, 1: 4500}) for place in places] == [400, 1800, 1800, 0]
+    assert [engine.rows_of_shard(0, *place, {}) for place in places] == [0] * 4
 
 
 @pytest.mark.parametrize("devices", [1, 2])
