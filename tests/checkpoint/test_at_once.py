@@ -1,10 +1,12 @@
 """Many calls to a store at a time: no more than there may be, each item once, and an error ends it."""
 
 import threading
+import time
 
 import pytest
 
 from tests.support.checkpoint_dirs import MemoryStore, Run, all_objects, check_clean, check_whole
+from tfadaptcp import background
 from tfadaptcp.checkpoint import at_once, commit, retention
 from tfadaptcp.errors import StoreUnavailableError
 
@@ -56,6 +58,27 @@ def test_an_error_ends_it_once_the_others_have_ended(calls):
     with pytest.raises(StoreUnavailableError, match="item 0"):
         at_once.each(call, range(items), calls)
     assert 0 in begun and len(begun) < items and sorted(ended) == sorted(set(begun) - {0})
+
+
+def test_nothing_goes_on_when_there_are_no_more_threads(monkeypatch):
+    """The pass that it belongs to has ended then, and may have been replaced by another job's."""
+    start, started, begun, ended = background.start, [], [], []
+
+    def start_two(call, name):
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(name)
+        return start(call, name)
+
+    def call(item):
+        begun.append(item)
+        time.sleep(0.001)
+        ended.append(item)
+
+    monkeypatch.setattr(background, "start", start_two)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        at_once.each(call, range(1000), 4)
+    assert sorted(begun) == sorted(ended) and len(ended) < 1000
 
 
 def test_retention_deletes_remote_objects_at_a_time_and_nothing_else():

@@ -5,7 +5,7 @@ A remote store takes its time for each, and of a large table there may be a hund
 
 import concurrent.futures
 import threading
-from typing import Callable, Iterable, TypeVar
+from typing import Callable, Iterable, List, TypeVar
 
 from tfadaptcp import background
 
@@ -38,7 +38,14 @@ def each(call: Callable[[_T], object], items: Iterable[_T], calls: int) -> None:
                 failed.set()
                 raise
 
-    results = [background.start(work, "tfadaptcp-store") for _ in range(min(calls, len(left)))]
-    concurrent.futures.wait(results)
+    results: List[concurrent.futures.Future] = []
+    try:
+        for _ in range(min(calls, len(left))):
+            results.append(background.start(work, "tfadaptcp-store"))
+    except BaseException:  # no more threads: what others still did, nobody would know of
+        failed.set()
+        raise
+    finally:
+        concurrent.futures.wait(results)
     for result in results:
         result.result()
