@@ -208,6 +208,21 @@ def damage(store, manifest):
     store.objects[path] = store.objects[path].replace(b'"step"', b'"stop"')
 
 
+def test_what_was_parsed_before_is_damaged_all_the_same_when_its_file_is():
+    store = MemoryStore()
+    run = Run(store, "d", keep=5)
+    heads = [run.checkpoint() for _ in range(3)]
+    parsed = dict(run.parsed)
+    assert [item for _, item in parsed.values()] == heads
+    whole = dict(store.objects)
+    damage(store, heads[1])
+    listed, damaged = commit.list_heads(store, "d", parsed)
+    assert listed == [heads[0], heads[2]] and [item.head for item in damaged] == [heads[1].head]
+    assert listed[0] is run.parsed[f"{heads[0].name}.json"][1], "it was parsed again"
+    store.objects = whole
+    assert commit.list_heads(store, "d", parsed) == (heads, [])
+
+
 def test_a_rotten_manifest_keeps_what_it_may_need_until_it_is_old():
     store = MemoryStore()
     run = Run(store, "d", keep=2, base_every=99)
