@@ -178,13 +178,43 @@ class Engine:
 
     # ------------------------------------------------------------- a checkpoint
 
-    def cut(self, request: Dict[str, Any], timeout_seconds: float = CALL_SECONDS) -> Dict[int, Dict[str, Any]]:
-        """Takes the cut on every host; returns their replies. If that fails on one, others may have it: `resolve` it."""
-        return self.on_all(lambda host: self.call(host, self._ops.adaptcp_cut, request), timeout_seconds)
+    def cut(self, request: Dict[str, Any],
+            timeout_seconds: float = CALL_SECONDS) -> Tuple[Dict[int, Dict[str, Any]], dense.Copies]:
+        """Takes the cut on every host, and copies what is dense there right after it; returns the replies, and the copies.
 
-    def copy_dense(self) -> Dict[int, List[tf.Tensor]]:
-        """Copies the dense variables, each on its host. For use right after the cut, in the same thread."""
-        return {host.index: [item.read() for item in host.dense] for host in self.hosts}
+        If that fails on one host, others may have the cut: `resolve` it.
+        """
+        numbers = dense.numbers(self.optimizer)
+        found = self.on_all(lambda host: (self.call(host, self._ops.adaptcp_cut, request),
+                                          self.copy_dense(host, numbers)), timeout_seconds)
+        there = {name: number for _, (_, there) in found.values() for name, number in there.items()}
+        # What is no variable, or lies where nothing else of the model does.
+        rest = dense.plain({name: value for name, value in numbers.items() if name not in there})
+        return ({index: reply for index, (reply, _) in found.items()},
+                dense.Copies({index: copies for index, (_, (copies, _)) in found.items()}, {**rest, **there}))
+
+    def copy_dense(self, host: Host, numbers: Dict[str, Any]) -> Tuple[List[tf.Tensor], Dict[str, Any]]:
+        """Copies the dense variables of a host there, in one call, as training stands still.
+
+        Args:
+            numbers: see `dense.numbers`.
+
+        Returns:
+            The copies, and those of the numbers that are there.
+        """
+        handles = [dense.handle_of(item.variable) for item in host.dense]
+        scalars = {name: handle for name, handle in
+                   ((name, dense.handle_of(value)) for name, value in numbers.items() if _is_on(host, value))
+                   if handle is not None}
+        with _on(host):
+            copied, found = self._ops.adaptcp_copy_variables(
+                [handle for handle in handles if handle is not None], list(scalars.values()),
+                dtypes=[item.variable.dtype.base_dtype for item, handle in zip(host.dense, handles) if handle is not None])
+            found = found.numpy() if scalars else []
+        copied = iter(copied)
+        copies = [item.read() if handle is None else next(copied) for item, handle in zip(host.dense, handles)]
+        return copies, {name: int(number) if numbers[name].dtype.is_integer else float(number)
+                        for name, number in zip(scalars, found)}
 
     def save(self, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]],
              timeout_seconds: float) -> Dict[int, Dict[str, Any]]:
@@ -440,6 +470,11 @@ def _cpu_of(device: str) -> str:
     spec = tf.DeviceSpec.from_string(device or f"{LOCAL}/replica:0/task:0")
     return tf.DeviceSpec(job=spec.job or "localhost", replica=spec.replica or 0, task=spec.task or 0,
                          device_type="CPU", device_index=0).to_string()
+
+
+def _is_on(host: Host, value: Any) -> bool:
+    """Whether this is a variable whose value is there."""
+    return isinstance(value, tf.Variable) and _cpu_of(value.device) == host.device
 
 
 def _task(device: str) -> int:

@@ -15,7 +15,6 @@ from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.completing import complete
-from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine
 from tfadaptcp.errors import CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError
 from tfadaptcp.info import CheckpointInfo, RestoreReport
@@ -393,10 +392,8 @@ class CheckpointManager:
         decision = deciding.decide(self._policy, stats, lambda: self._engine.histograms(
             name.sequence, self._options.timeout_seconds))
         request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
-        replies = self._engine.cut(request, self._options.timeout_seconds)
-        step = dense.step_of(self._engine.optimizer)
-        copies = self._engine.copy_dense()
-        scalars = dense.read_scalars(self._engine.optimizer)
+        replies, copies = self._engine.cut(request, self._options.timeout_seconds)
+        step = copies.step
         if any("replaced" in reply for reply in replies.values()):
             self._give_up(name.sequence)
             return None
@@ -413,7 +410,7 @@ class CheckpointManager:
             batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence if scan is None else scan.start,
             groups=groups, dense=self._engine.dense_specs(), table_rows=measurements.table_rows(replies),
-            incarnations=self._engine.incarnations, scalars=scalars)
+            incarnations=self._engine.incarnations, scalars=copies.scalars)
         if 0 < self._step_of_last_cut <= step:  # it is greater after a restore
             self._last_interval = step - self._step_of_last_cut
         self._step_of_last_cut = step
@@ -429,7 +426,7 @@ class CheckpointManager:
                           predicted=deciding.predicted(decision, replies, kept),
                           interval=now - self._time_of_last_cut if known else None)
         self._time_of_last_cut = now
-        pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies),
+        pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies.tensors),
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
         return pending
 

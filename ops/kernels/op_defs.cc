@@ -190,6 +190,19 @@ REGISTER_OP("Adaptcp>Cut")
          "{replaced: [groups], incarnation}, and no cut was taken: tables were "
          "cleared, imported or loaded, so that it has to be a base.");
 
+REGISTER_OP("Adaptcp>CopyVariables")
+    .Input("variables: num_variables * resource")
+    .Input("scalars: num_scalars * resource")
+    .Output("copies: dtypes")
+    .Output("numbers: double")
+    .Attr("num_variables: int >= 0")
+    .Attr("num_scalars: int >= 0")
+    .Attr("dtypes: list(type) >= 0")
+    .SetIsStateful()
+    .SetShapeFn(UnknownShapes)
+    .Doc("Copies the values of resource variables, and reads those of scalar "
+         "ones as numbers.");
+
 REGISTER_OP("Adaptcp>Save")
     .Input("request: string")
     .Input("dense: Tdense")

@@ -178,6 +178,11 @@ void Session::SetHurry(bool wanted) {
   }
 }
 
+void Session::StopHurrying(Seq sequence) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (pending_ == sequence) SetHurry(false);
+}
+
 std::shared_ptr<SavePipeline> Session::pipeline() const {
   std::lock_guard<std::mutex> lock(mu_);
   return pipeline_;

@@ -128,6 +128,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
   // Under mu_.
   void SetHurry(bool wanted);
+  // All rows of that cut are captured: lookups need not look for any.
+  void StopHurrying(Seq sequence);
 
   const std::string name_;
   std::vector<std::unique_ptr<Group>> groups_;  // grows under the closed gate

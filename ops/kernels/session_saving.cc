@@ -117,6 +117,7 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
     writer->Start(std::move(slices), dense);
     Drain(sequence, pipeline.get(), writer->pace(), options.writer_threads);
     pipeline->CloseWhenIdle();
+    StopHurrying(sequence);
     drained_after = SecondsSince(start);
     for (const auto& group : groups_) {
       const Status captured = group->CheckCaptured(sequence);

@@ -277,7 +277,7 @@ def test_an_interrupt_between_cut_and_save_gives_the_checkpoint_up(tmp_path, mon
     manager = tfadaptcp.CheckpointManager(model, tmp_path)
     rows.write(model, range(20), seed=1)
 
-    def interrupted():
+    def interrupted(*unused):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -2,15 +2,18 @@
 
 import collections
 import dataclasses
-from typing import Any, Dict, Iterable, List, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
+from tensorflow.python.distribute.values import DistributedValues
+from tensorflow.python.framework import ops
 
 from tfadaptcp.embeddings import optimizers
 from tfadaptcp.embeddings.parts import Parts
 from tfadaptcp.errors import CheckpointMismatchError
 
+STEP = "step"
 _SCHEDULE = tf.keras.optimizers.schedules.LearningRateSchedule
 
 
@@ -46,6 +49,28 @@ class DenseSlice:
         with tf.device(self.variable.device):
             part = tf.slice(whole, self.offset, self.variable.shape) if self.offset else whole
             self.variable.assign(part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Copies:
+    """What is dense, as of a cut.
+
+    Attributes:
+        tensors: by host, in the order of its slices, and in its memory.
+        numbers: see `numbers`; numbers all of them.
+    """
+    tensors: Dict[int, List[tf.Tensor]]
+    numbers: Dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """Steps that the optimizer has made; 0 if there is none."""
+        return self.numbers.get(STEP, 0)
+
+    @property
+    def scalars(self) -> Dict[str, Any]:
+        """The optimizer's settings."""
+        return {name: number for name, number in self.numbers.items() if name != STEP}
 
 
 def parts_of(variables: Iterable[Any]) -> List[tf.Variable]:
@@ -132,22 +157,36 @@ def _slice(variable: tf.Variable, shards: List[DenseSlice]) -> DenseSlice:
     return DenseSlice(variable, name, shape, (0,) * len(shape))
 
 
-def step_of(optimizer: Any) -> int:
-    """Steps that an optimizer has made; 0 if there is none."""
-    return 0 if optimizer is None else int(optimizer.iterations.numpy())
+def handle_of(variable: Any) -> Optional[tf.Tensor]:
+    """The resource that holds the value of a variable; None if there is more than one, or none."""
+    if isinstance(variable, DistributedValues):
+        return None
+    handle = getattr(variable, "handle", None)
+    return handle if isinstance(handle, ops.EagerTensor) and handle.dtype == tf.resource else None
 
 
-def read_scalars(optimizer: Any) -> Dict[str, Any]:
-    """The optimizer's settings that are plain numbers: the learning rate and such.
+def numbers(optimizer: Any) -> Dict[str, Any]:
+    """What may hold the steps that an optimizer has made, as `STEP`, and the settings that are plain numbers, such as the
+    learning rate: values, and variables.
 
     A learning-rate schedule is code, and follows from the step.
     """
+    if optimizer is None:
+        return {}
+    return {STEP: optimizer.iterations, **_settings(optimizer)}
+
+
+def _settings(optimizer: Any) -> Dict[str, Any]:
+    inner = optimizers.inner(optimizer)
+    # New-style optimizers show the rate that it says now.
+    return {name: getattr(inner, name, None) for name in _setting_names(optimizer)
+            if not isinstance(getattr(inner, "_" + name, None), _SCHEDULE)}
+
+
+def plain(values: Dict[str, Any]) -> Dict[str, Any]:
+    """Those that are numbers, or hold one, as numbers."""
     found = {}
-    for name in _setting_names(optimizer):
-        value = getattr(optimizers.inner(optimizer), name, None)
-        # New-style optimizers show the rate that it says now.
-        if isinstance(getattr(optimizers.inner(optimizer), "_" + name, None), _SCHEDULE):
-            continue
+    for name, value in values.items():
         if isinstance(value, tf.Variable) or tf.is_tensor(value):
             value = value.numpy()
         if hasattr(value, "item"):
@@ -158,8 +197,8 @@ def read_scalars(optimizer: Any) -> Dict[str, Any]:
 
 
 def write_scalars(optimizer: Any, scalars: Dict[str, Any]) -> None:
-    """Sets what `read_scalars` returned, as far as this optimizer has it."""
-    current = read_scalars(optimizer)
+    """Sets what `plain` returned, as far as this optimizer has it."""
+    current = plain(_settings(optimizer))
     for name, value in scalars.items():
         if name in current and current[name] != value:
             setattr(optimizers.inner(optimizer), name, value)
