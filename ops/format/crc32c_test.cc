@@ -29,6 +29,19 @@ TEST(Crc32cTest, PortableAgreesAtAllLengthsAndAlignments) {
   }
 }
 
+TEST(Crc32cTest, PortableAgreesOnLongData) {
+  std::string data;
+  for (int i = 0; i < 20000; ++i) data += static_cast<char>(i * 131 + i / 7);
+  for (const size_t n : {3071, 3072, 3073, 3080, 6143, 6144, 6145, 9216, 9999,
+                         19990}) {
+    for (size_t start = 0; start < 9; ++start) {
+      const char* p = data.data() + start;
+      ASSERT_EQ(internal::ExtendCrc32cPortable(7, p, n), ExtendCrc32c(7, p, n))
+          << n << " bytes from " << start;
+    }
+  }
+}
+
 TEST(Crc32cTest, ExtendsPieceByPiece) {
   const std::string data = "a record in three pieces";
   for (size_t cut = 0; cut <= data.size(); ++cut) {

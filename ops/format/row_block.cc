@@ -189,15 +189,23 @@ void RowBlockBuilder::AppendTable(const RowBatch& batch, size_t table,
   }
   const auto* values = static_cast<const char*>(batch.values[table]);
   const size_t row_bytes = DTypeSize(spec.dtype) * spec.dim;
-  if (present == nullptr && sel == nullptr) {
-    column.values.append(values, m * row_bytes);
-    return;
-  }
+  // Rows that lie one after the other are copied together.
+  size_t first = 0, rows = 0;
+  const auto copy = [&] {
+    column.values.append(values + first * row_bytes, rows * row_bytes);
+  };
   for (size_t i = 0; i < m; ++i) {
     const size_t row = Row(sel, i);
     if (present != nullptr && present[row] == 0) continue;
-    column.values.append(values + row * row_bytes, row_bytes);
+    if (rows > 0 && row == first + rows) {
+      ++rows;
+      continue;
+    }
+    if (rows > 0) copy();
+    first = row;
+    rows = 1;
   }
+  if (rows > 0) copy();
 }
 
 Status RowBlockBuilder::Append(const RowBatch& batch, const uint32_t* sel,

@@ -22,6 +22,9 @@ namespace {
 
 // Rows read, claimed and queued in one go by the drain.
 constexpr size_t kDrainRows = 4096;
+// The same by the scan of a base. It goes stripe by stripe, and what it reads of
+// one in several turns it reads from the same places of the table.
+constexpr size_t kScanRows = 16384;
 // Keys that lookups may have hurried and the drain has not taken yet.
 constexpr size_t kMaxHurried = size_t{1} << 18;
 
@@ -186,7 +189,7 @@ class GroupOf final : public Group {
     out->reset();
     auto batch = std::make_unique<CapturedRows<K>>();
     batch->index = index_;
-    if (!tracker_.Scan(start, kDrainRows, cursor, &batch->keys, &batch->p)) {
+    if (!tracker_.Scan(start, kScanRows, cursor, &batch->keys, &batch->p)) {
       return Status::Ok();
     }
     std::vector<uint32_t> order;

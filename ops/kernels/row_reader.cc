@@ -25,20 +25,31 @@ tf::Tensor Marker(tf::DataType dtype, const tf::TensorShape& row, int which) {
   return marker;
 }
 
-// Whether row i of values [n, dim] is the marker.
-bool IsMarker(const tf::Tensor& values, int64_t i, const tf::Tensor& marker) {
+// Calls found(i) for each row i of values [n, dim] that is the marker.
+template <typename F>
+void ForEachMarker(const tf::Tensor& values, const tf::Tensor& marker,
+                   const F& found) {
+  const int64_t n = values.dim_size(0);
   const int64_t dim = marker.NumElements();
   if (values.dtype() == tf::DT_STRING) {
     const auto rows = values.flat<tf::tstring>();
     const auto want = marker.flat<tf::tstring>();
-    for (int64_t d = 0; d < dim; ++d) {
-      if (rows(i * dim + d) != want(d)) return false;
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t d = 0;
+      while (d < dim && rows(i * dim + d) == want(d)) ++d;
+      if (d == dim) found(i);
     }
-    return true;
+    return;
   }
   const size_t bytes = marker.TotalBytes();
-  return std::memcmp(static_cast<const char*>(values.data()) + i * bytes,
-                     marker.data(), bytes) == 0;
+  const char* row = static_cast<const char*>(values.data());
+  const char* const want = static_cast<const char*>(marker.data());
+  for (int64_t i = 0; i < n; ++i, row += bytes) {
+    // The first byte tells nearly all.
+    if (bytes == 0 || (*row == *want && std::memcmp(row, want, bytes) == 0)) {
+      found(i);
+    }
+  }
 }
 
 Status Find(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table,
@@ -60,17 +71,13 @@ Status ReadRows(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table,
   ADAPTCP_RETURN_IF_ERROR(Find(ctx, table, keys, a, values));
   present->assign(n, 1);
   std::vector<uint32_t> doubtful;
-  for (int64_t i = 0; i < n; ++i) {
-    if (IsMarker(*values, i, a)) doubtful.push_back(i);
-  }
+  ForEachMarker(*values, a, [&](int64_t i) { doubtful.push_back(i); });
   if (doubtful.empty()) return Status::Ok();
   const tf::Tensor b = Marker(table->value_dtype(), table->value_shape(), 1);
   tf::Tensor again;
   ADAPTCP_RETURN_IF_ERROR(
       Find(ctx, table, GatherKeys(keys, doubtful), b, &again));
-  for (size_t j = 0; j < doubtful.size(); ++j) {
-    if (IsMarker(again, j, b)) (*present)[doubtful[j]] = 0;
-  }
+  ForEachMarker(again, b, [&](int64_t j) { (*present)[doubtful[j]] = 0; });
   return Status::Ok();
 }
 
