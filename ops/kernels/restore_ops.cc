@@ -90,20 +90,17 @@ class GrowTableOp : public RequestOp {
     uint64_t slots = 0;
     {
       const GateScope inside(&Registry::Get().gate());
-      ADAPTCP_RETURN_IF_ERROR(session->CheckRestore(number, "growth"));
-      const Registry::Entry* entry = Registry::Get().Find(table.get());
-      if (entry == nullptr || entry->session != session) {
-        return Status::FailedPrecondition(
-            "growth came too late: a newer manager took the table over");
-      }
+      const Group* group = nullptr;
+      ADAPTCP_RETURN_IF_ERROR(
+          session->CheckTable(number, "growth", table.get(), &group));
       ADAPTCP_RETURN_IF_ERROR(GrowTable(ctx, table.get(), rows, &slots));
       // Whoever writes tells the tracker first: what he wrote before the table
       // was emptied is known by now, and would pass for newer than its row in
       // the checkpoint.
-      if (entry->group->keys() != 0) {
+      if (group->keys() != 0) {
         return Status::FailedPrecondition(
-            "group " + entry->group->spec().name + ": Received: writes to " +
-            std::to_string(entry->group->keys()) +
+            "group " + group->spec().name + ": Received: writes to " +
+            std::to_string(group->keys()) +
             " of its rows while it was restored. Expected: none");
       }
     }

@@ -18,6 +18,20 @@ Status Session::CheckRestore(uint64_t number, const char* what) const {
       " came too late: restore " + std::to_string(begun) + " has begun");
 }
 
+Status Session::CheckTable(uint64_t number, const char* what,
+                           const tensorflow::lookup::LookupInterface* table,
+                           const Group** group) const {
+  ADAPTCP_RETURN_IF_ERROR(CheckRestore(number, what));
+  const Registry::Entry* entry = Registry::Get().Find(table);
+  if (entry == nullptr || entry->session.get() != this) {
+    return Status::FailedPrecondition(
+        std::string(what) + " of restore " + std::to_string(number) +
+        " came too late: a newer manager took the table over");
+  }
+  *group = entry->group;
+  return Status::Ok();
+}
+
 Status Session::BeginRestore(uint64_t number) {
   std::vector<std::shared_ptr<ObjectReaders>> reading;
   std::shared_ptr<RowStream> stream;
@@ -78,7 +92,9 @@ Status Session::RestoreRows(tensorflow::OpKernelContext* ctx, Group* group,
                             const RestoredRows& rows,
                             const RestoreLevel& level) const {
   const GateScope inside(&Registry::Get().gate());
-  ADAPTCP_RETURN_IF_ERROR(CheckRestore(level.restore, "rows"));
+  const Group* there = nullptr;
+  ADAPTCP_RETURN_IF_ERROR(CheckTable(level.restore, "rows",
+                                     group->tables()[0].get(), &there));
   return group->RestoreRows(ctx, rows, level);
 }
 

@@ -68,5 +68,5 @@ def test_a_checkpoint(life):
 def test_a_start_and_a_restore(life):
     hit = points_hit(life, life.restore, "EIO") | points_hit(life, life.restore, "EACCES")
     hit = hit.union(*(points_hit(life, life.start, fault) for fault in fault_lives.FAULTS))
-    check(hit, 250, {"mkdir", "create", "write", "fsync", "close", "fsync_dir", "list", "open", "read", "delete"},
+    check(hit, 250, {"mkdir", "create", "write", "fsync", "close", "fsync_dir", "list", "open", "read", "size", "delete"},
           {"probe", "claim", "base", "increment", "differential", "dense", "manifest", "manifests/", "claims/", "data/"})

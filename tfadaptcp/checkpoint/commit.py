@@ -136,8 +136,10 @@ def is_whole(store: Store, directory: str, manifest: Manifest) -> bool:
 
 
 def is_there(store: Store, directory: str, manifest: Manifest) -> bool:
-    """Whether every object of a head is there, by the listings of its data directories: a request for a thousand objects,
-    where `is_whole` makes one for each."""
+    """Whether every object of a head is there: in a local directory by `is_whole`, in a remote store by the listings of
+    its data directories, a request for a thousand objects instead of one for each."""
+    if "://" not in directory:
+        return is_whole(store, directory, manifest)
     names: Dict[HeadName, Set[str]] = {}
     for ref in manifest.objects:
         name = layout.parse_object(ref.path)
