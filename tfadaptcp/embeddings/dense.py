@@ -158,8 +158,8 @@ def _slice(variable: tf.Variable, shards: List[DenseSlice]) -> DenseSlice:
 
 
 def handle_of(variable: Any) -> Optional[tf.Tensor]:
-    """The resource that holds the value of a variable; None if there is more than one, or none."""
-    if isinstance(variable, DistributedValues):
+    """The resource that holds the value of a variable in a CPU's memory; None if there is more than one, or none there."""
+    if isinstance(variable, DistributedValues) or tf.DeviceSpec.from_string(variable.device).device_type != "CPU":
         return None
     handle = getattr(variable, "handle", None)
     return handle if isinstance(handle, ops.EagerTensor) and handle.dtype == tf.resource else None
