@@ -15,7 +15,9 @@ namespace {
 
 namespace tf = tensorflow;
 
-// The value of input i, not to be written to; `use` is called under the lock.
+// The value of input i, not to be written to. `use` is called under the lock, and
+// told whether it must copy: else whoever writes while the value is held gives the
+// variable another buffer, as TensorFlow's own reads rely on.
 template <typename F>
 tf::Status WithValue(tf::OpKernelContext* ctx, int i, F&& use) {
   tf::core::RefCountPtr<tf::Var> variable;
@@ -27,7 +29,7 @@ tf::Status WithValue(tf::OpKernelContext* ctx, int i, F&& use) {
                                           tf::HandleFromInput(ctx, i).name(),
                                           " has no value");
   }
-  return use(*variable->tensor());
+  return use(*variable->tensor(), variable->copy_on_read_mode.load());
 }
 
 template <typename T>
@@ -60,15 +62,15 @@ class CopyVariablesOp final : public tf::OpKernel {
     tf::OpOutputList copies;
     OP_REQUIRES_OK(ctx, ctx->output_list("copies", &copies));
     for (int i = 0; i < copies.size(); ++i) {
-      OP_REQUIRES_OK(ctx, WithValue(ctx, i, [&](const tf::Tensor& value) {
+      OP_REQUIRES_OK(ctx, WithValue(ctx, i, [&](const tf::Tensor& value,
+                                            bool copies_on_read) {
         if (value.dtype() != copies.expected_output_dtype(i)) {
           return tf::Status(tf::errors::InvalidArgument(
               "Received: a variable of type ", DataTypeString(value.dtype()),
               ". Expected: ",
               DataTypeString(copies.expected_output_dtype(i))));
         }
-        // Its buffer would be another one after the next write, or would not.
-        copies.set(i, tf::tensor::DeepCopy(value));
+        copies.set(i, copies_on_read ? tf::tensor::DeepCopy(value) : value);
         return tf::Status();
       }));
     }
@@ -77,7 +79,8 @@ class CopyVariablesOp final : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, ctx->allocate_output("numbers", {numbers}, &out));
     for (int i = 0; i < numbers; ++i) {
       OP_REQUIRES_OK(
-          ctx, WithValue(ctx, copies.size() + i, [&](const tf::Tensor& value) {
+          ctx, WithValue(ctx, copies.size() + i, [&](const tf::Tensor& value,
+                                                     bool) {
             return ToNumber(value, &out->vec<double>()(i));
           }));
     }

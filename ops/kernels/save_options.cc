@@ -74,6 +74,12 @@ Status ParseSaveOptions(const Json& request, uint64_t bytes,
   const int cores = std::thread::hardware_concurrency();
   options->writer_threads =
       std::max(1, Or<int>(request, "writer_threads", cores));
+  // Each has a segment of its own: no more of them than are filled anyway.
+  const uint64_t segments =
+      bytes / std::max<uint64_t>(1, options->segment_bytes);
+  const int filled = static_cast<int>(
+      std::clamp<uint64_t>(segments, 1, options->writer_threads));
+  options->encoders = std::max(1, Or<int>(request, "writer_threads", filled));
   options->upload_bytes_per_second =
       request.value("upload_bytes_per_second", uint64_t{0});
   options->retry_for =

@@ -23,6 +23,7 @@ struct SaveOptions {
   // Threads that read rows, and threads that encode them, at most; one of each
   // to begin with.
   int writer_threads = 1;
+  int encoders = 1;
   int upload_threads = 1;
   uint64_t buffer_bytes = 0;
   uint64_t upload_bytes_per_second = 0;  // 0: no limit

@@ -30,7 +30,7 @@ Status SaveWriter::Create(const Json& request, const SaveOptions& options,
   std::shared_ptr<SaveWriter> made(new SaveWriter());
   made->session_ = std::move(session);
   made->pipeline_ = pipeline;
-  made->most_encoders_ = options.writer_threads;
+  made->most_encoders_ = options.encoders;
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   made->pace_ = std::make_unique<Pace>(kMachineShare * cores, kFreeCpu,
                                        options.rest_until.time_since_epoch());
