@@ -350,9 +350,9 @@ class Engine:
 
         calls = {}
         for host in self.hosts:
-            chosen = [(host, shard, table, handle, expected(host, shard, table)) for shard in host.shards
+            chosen = [(host, shard, table, handle, count) for shard in host.shards
                       for table, handle in zip(shard.group.tables, shard.handles)
-                      if expected(host, shard, table) >= _WORTH_ROOM]
+                      if (count := expected(host, shard, table)) >= _WORTH_ROOM]
             for i in range(min(_GROWN_AT_ONCE, len(chosen))):
                 calls[host.index, i] = lambda part=chosen[i::_GROWN_AT_ONCE]: grow_each(part)
         return {key: slots for found in self.parallel(calls, timeout_seconds).values() for key, slots in found.items()}

@@ -9,6 +9,7 @@
 #include <exception>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "ops/kernels/tf_util.h"
 #include "ops/tracker/key_hash.h"
@@ -77,6 +78,13 @@ std::array<uint64_t, 2> BucketsOf(uint64_t hash, int bits) {
   return {std::min(first, other), std::max(first, other)};
 }
 
+// What can be seen of a table from the order in which it exports its keys.
+struct TableShape {
+  int bits = 0;    // it has 2^bits buckets; 0: does not look like libcuckoo's
+  int full = 0;    // buckets that hold four rows
+  int fuller = 0;  // buckets that seem to hold more
+};
+
 // Whether keys may stand in this order in 2^bits buckets, from the first on.
 template <typename K>
 bool Follow(const K* keys, size_t n, TableShape* shape) {
@@ -99,6 +107,42 @@ bool Follow(const K* keys, size_t n, TableShape* shape) {
   }
   count();
   return true;
+}
+
+// `keys`: all of a table that holds some thousands at least, as exported. K is
+// int64_t or int32_t, here and below.
+template <typename K>
+TableShape ShapeOf(const K* keys, size_t n) {
+  TableShape found;
+  for (int bits = 1; bits <= kMostBits; ++bits) {
+    TableShape shape;
+    shape.bits = bits;
+    if (!Follow(keys, n, &shape)) continue;
+    if (found.bits != 0) return TableShape();  // too few keys to say
+    found = shape;
+  }
+  return found;
+}
+
+// Nine keys that have both of their buckets in common in a table of 2^bits
+// buckets, and find room in one of 2^(bits+1); empty if none were found.
+template <typename K>
+std::vector<K> CrowdingKeys(int bits) {
+  constexpr int kHashBits = 8 * sizeof(K);
+  constexpr size_t kStay = 5, kGo = 4;  // in the doubled table
+  std::array<std::array<std::vector<K>, 2>, 256> found;
+  // All tags have enough of them long before that.
+  const uint64_t most = uint64_t{1} << std::clamp(kHashBits - bits, 0, 20);
+  for (uint64_t i = 0; i < most; ++i) {
+    const K key = KeyOfHash(i << bits, K());
+    auto& with_tag = found[TagOf(HashInTable(key))];
+    with_tag[i & 1].push_back(key);
+    if (with_tag[0].size() < kStay || with_tag[1].size() < kGo) continue;
+    std::vector<K> keys(with_tag[0].begin(), with_tag[0].begin() + kStay);
+    keys.insert(keys.end(), with_tag[1].begin(), with_tag[1].begin() + kGo);
+    return keys;
+  }
+  return {};
 }
 
 template <typename K>
@@ -192,43 +236,6 @@ Status Grow(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table,
 }
 
 }  // namespace
-
-template <typename K>
-TableShape ShapeOf(const K* keys, size_t n) {
-  TableShape found;
-  for (int bits = 1; bits <= kMostBits; ++bits) {
-    TableShape shape;
-    shape.bits = bits;
-    if (!Follow(keys, n, &shape)) continue;
-    if (found.bits != 0) return TableShape();  // too few keys to say
-    found = shape;
-  }
-  return found;
-}
-
-template <typename K>
-std::vector<K> CrowdingKeys(int bits) {
-  constexpr int kHashBits = 8 * sizeof(K);
-  constexpr size_t kStay = 5, kGo = 4;  // in the doubled table
-  std::array<std::array<std::vector<K>, 2>, 256> found;
-  // All tags have enough of them long before that.
-  const uint64_t most = uint64_t{1} << std::clamp(kHashBits - bits, 0, 20);
-  for (uint64_t i = 0; i < most; ++i) {
-    const K key = KeyOfHash(i << bits, K());
-    auto& with_tag = found[TagOf(HashInTable(key))];
-    with_tag[i & 1].push_back(key);
-    if (with_tag[0].size() < kStay || with_tag[1].size() < kGo) continue;
-    std::vector<K> keys(with_tag[0].begin(), with_tag[0].begin() + kStay);
-    keys.insert(keys.end(), with_tag[1].begin(), with_tag[1].begin() + kGo);
-    return keys;
-  }
-  return {};
-}
-
-template TableShape ShapeOf(const int64_t*, size_t);
-template TableShape ShapeOf(const int32_t*, size_t);
-template std::vector<int64_t> CrowdingKeys(int);
-template std::vector<int32_t> CrowdingKeys(int);
 
 Status EmptyTable(tf::OpKernelContext* ctx, tf::lookup::LookupInterface* table) {
   const tf::Tensor no_keys(table->key_dtype(), {0});

@@ -10,7 +10,6 @@
 #define ADAPTCP_OPS_KERNELS_TABLE_GROWTH_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "ops/util/status.h"
 #include "tensorflow/core/framework/lookup_interface.h"
@@ -21,23 +20,6 @@ namespace adaptcp {
 // Removes every row.
 Status EmptyTable(tensorflow::OpKernelContext* ctx,
                   tensorflow::lookup::LookupInterface* table);
-
-// What can be seen of a table from the order in which it exports its keys.
-struct TableShape {
-  int bits = 0;    // it has 2^bits buckets; 0: does not look like libcuckoo's
-  int full = 0;    // buckets that hold four rows
-  int fuller = 0;  // buckets that seem to hold more
-};
-
-// `keys`: all of a table that holds some thousands at least, as exported. K is
-// int64_t or int32_t, here and below.
-template <typename K>
-TableShape ShapeOf(const K* keys, size_t n);
-
-// Nine keys that have both of their buckets in common in a table of 2^bits
-// buckets, and find room in one of 2^(bits+1); empty if none were found.
-template <typename K>
-std::vector<K> CrowdingKeys(int bits);
 
 // Grows an empty table that nobody else uses to the number of slots that it would
 // have when it held `rows` rows, or less far if that takes long, and leaves it

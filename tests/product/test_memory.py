@@ -6,16 +6,16 @@ from tests.support.jobs import run_job
 
 JOBS = "tests.support.memory_jobs"
 MB = 1 << 20
-# Blocks that are being encoded, buffers of files, lists of keys, threads, and what the allocator keeps; for two threads that
-# read rows and two that encode them.
-SLACK = 40 * MB
+# Blocks that are being encoded, buffers of files, lists of keys, threads, and what the allocator keeps.
+SLACK = 32 * MB
+SECOND_ENCODER = 8 * MB  # and reader: their blocks and lists
 
 
 def test_tables(tmp_path):
     """(recommenders-addons#371, PR#257; tensorflow#54105; orbax#1640)"""
     found = run_job(JOBS, "tables", env={"CHECKPOINTS": str(tmp_path)})
-    assert found["payload"] > 3 * (found["buffers"] + SLACK), "or the bounds mean nothing"
-    assert found["first"] <= found["buffers"] + SLACK, found
+    assert found["payload"] > 3 * (found["buffers"] + SLACK + SECOND_ENCODER), "or the bounds mean nothing"
+    assert found["first"] <= found["buffers"] + SLACK + SECOND_ENCODER, found
     assert found["restore"] <= found["segments"] + SLACK, found  # one is read while one is applied
     assert found["after_50"] <= 1.05 * found["after_5"], found
     assert found["by_update"] > 0
