@@ -1,7 +1,11 @@
 """New bases: none comes by chance while the clock runs; one is made after that, and its time laid on all intervals."""
 
+import dataclasses
 import math
 from typing import Any, Dict, List, Optional
+
+# No period is longer.
+_MOST_CHECKPOINTS = 100_000
 
 
 class Switch:
@@ -39,12 +43,37 @@ def differentials_before_a_base(first: float, later: float, age: int, base: floa
             return len(sizes)
 
 
-def checkpoints_before_a_base(base: float, growth: float, factor: float) -> Optional[int]:
-    """After how many checkpoints a restore reads `factor` times the base, if it reads `growth` more after each.
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """What a checkpoint adds.
 
-    None: never.
+    Attributes:
+        written: bytes that it writes.
+        restore: bytes that a restore reads more than before it.
+        rows: that the tables have more.
     """
-    return math.ceil((factor - 1) * base / growth) if growth > 0 else None
+    written: float
+    restore: float
+    rows: float
+
+
+def checkpoints_before_a_base(policy: Any, base: float, rows: float, growth: Growth) -> Optional[int]:
+    """After how many checkpoints a policy makes a base, all of which add as much; None: never.
+
+    Args:
+        base: bytes of the last one.
+        rows: in it.
+    """
+    from tfadaptcp.policies import PolicyStats
+    for since in range(1, _MOST_CHECKPOINTS):
+        if policy.base_due(PolicyStats(
+                has_base=True, checkpoints_since_base=since, rows_in_base=round(rows), bytes_in_base=round(base),
+                rows_total=round(rows + since * growth.rows), bytes_last_checkpoint=round(growth.written),
+                bytes_written_since_base=round(since * growth.written),
+                bytes_restore=round(base + since * growth.restore),
+                bytes_restore_since_base=round(since * base + growth.restore * since * (since + 1) / 2))):
+            return since
+    return None
 
 
 def seconds_beside(beside: List[Dict[str, float]], usual: List[Dict[str, float]]) -> float:

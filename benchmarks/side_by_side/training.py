@@ -1,5 +1,6 @@
 """The measurement of a training cell, in the process that is its chief."""
 
+import dataclasses
 import time
 from typing import Any, Dict
 
@@ -33,7 +34,7 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
     saver = system.make(job, directory, cell.pending)
     result: Dict[str, Any] = {"fill_seconds": job.fill()}
     job.train(min(cell.interval, AGING_STEPS))
-    first = _save(saver, control)
+    first = {**_save(saver, control), "rows": _rows(job)}
     result.update(first_save_seconds=first["seconds"], first_save_bytes=first["bytes_written"])
     if system.bases:
         saver.new_bases.turned_to = "never"
@@ -47,7 +48,7 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
     on_line = windows.seconds_on_the_line(first["most_bytes_of_a_connection"], first["bytes_written"], caps)
     faster = max(1.0, on_line / LONGEST_SAVE) if system.is_full else 1.0
     control.cap(*(faster * cap for cap in caps))
-    restore_bytes = _restore_bytes(saver)
+    restore_bytes, rows = _restore_bytes(saver), _rows(job)
     if not system.is_full:
         # The clock starts as it stops: with a checkpoint under way, if the system writes in the background.
         job.train(cell.interval)
@@ -73,7 +74,9 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
     result["new_bases"] = None
     steady = found
     if system.bases:
-        growth = (_restore_bytes(saver) - restore_bytes) / (len(found) + 1)
+        growth = bases.Growth(passed["bytes_written"] / len(found),
+                              (_restore_bytes(saver) - restore_bytes) / (len(found) + 1),
+                              (_rows(job) - rows) / (len(found) + 1))
         told = _new_bases(cell, system, job, saver, control, found, aging, first, growth)
         if told["every"]:
             steady = windows.slowed(found, told["seconds"] / told["every"])
@@ -108,9 +111,15 @@ def _restore_bytes(saver: Any) -> float:
     return (saver.stats().get("actual") or {}).get("bytes_restore", 0)
 
 
+def _rows(job: Job) -> int:
+    """Of the parameter, nobody training."""
+    return int(job.tables[0].size())
+
+
 def _new_bases(cell: Cell, system: System, job: Job, saver: Any, control: Control, found: Any, aging: Any,
-               first: Dict[str, float], growth: float) -> Dict[str, Any]:
+               first: Dict[str, float], growth: bases.Growth) -> Dict[str, Any]:
     """Makes a base as the system does. Returns how many "seconds" longer it takes, and "every" how many checkpoints."""
+    from tfadaptcp.policies import Adaptive
     caps, base = REGIMES[cell.regime], first["bytes_written"]
     saver.new_bases.turned_to = "now"
     if system.bases == "beside":
@@ -122,7 +131,7 @@ def _new_bases(cell: Cell, system: System, job: Job, saver: Any, control: Contro
         beside = windows.run(job.train, saver.save, cell.interval, 0, 1, goes_on=lambda: saver.stats()["scanning"])
         saver.finish()
         seconds = cut + bases.seconds_beside(beside, found)
-        every = bases.checkpoints_before_a_base(base, growth, _most_restored())
+        every = bases.checkpoints_before_a_base(Adaptive(), base, first["rows"], growth)
     else:
         control.cap()
         made = _save(saver, control)
@@ -133,9 +142,4 @@ def _new_bases(cell: Cell, system: System, job: Job, saver: Any, control: Contro
         every = 1 + (system.full_every or bases.differentials_before_a_base(
             aging[0]["bytes_written"], aging[-1]["bytes_written"], AGE, base, cell.interval / AGING_STEPS))
     control.cap()
-    return {"every": every, "seconds": seconds, "how": system.bases}
-
-
-def _most_restored() -> float:
-    from tfadaptcp.policies import Adaptive
-    return Adaptive().max_restore_factor
+    return {"every": every, "seconds": seconds, "how": system.bases, **dataclasses.asdict(growth)}

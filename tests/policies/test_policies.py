@@ -154,6 +154,35 @@ def test_adaptive_renews_after_a_period_or_when_a_restore_reads_too_much():
     assert not policy.base_due(PolicyStats(checkpoints_since_base=9, bytes_restore=1))
 
 
+def test_a_restore_is_weighed_by_what_a_new_base_would_have():
+    policy = policies.Adaptive(max_restore_factor=2.0, renewal="period", first_period=1000)
+
+    def due(**values):
+        return policy.base_due(stats(checkpoints_since_base=1, rows_in_base=100, **values))
+
+    assert due(rows_total=100, bytes_restore=2001) and not due(rows_total=100, bytes_restore=2000)
+    # Tables that grew: half as many rows again.
+    assert due(rows_total=150, bytes_restore=3001) and not due(rows_total=150, bytes_restore=3000)
+    # Tables that shrank.
+    assert due(rows_total=40, bytes_restore=801) and not due(rows_total=40, bytes_restore=800)
+    # Rows that nobody counted.
+    assert due(rows_total=0, bytes_restore=2001) and not due(rows_total=0, bytes_restore=2000)
+    # A new base would not make the dense variables any smaller.
+    assert due(rows_total=100, bytes_dense=5000, bytes_restore=12001)
+    assert not due(rows_total=100, bytes_dense=5000, bytes_restore=12000)
+
+
+def test_the_marginal_rule_weighs_a_new_base_by_the_rows_there_are():
+    policy = policies.Adaptive(restore_weight=43.0, max_restore_factor=1e6)  # the hazard is 1
+
+    def due(rows_total):  # the base after 10 checkpoints of 5 bytes: 10 * (5 + 1050) > base + 50 + 10 * 1000
+        return policy.base_due(stats(
+            checkpoints_since_base=10, bytes_in_base=100, rows_in_base=100, rows_total=rows_total, bytes_last_checkpoint=5,
+            bytes_written_since_base=50, bytes_restore=1050, bytes_restore_since_base=10_000))
+
+    assert due(499) and not due(500)
+
+
 @pytest.mark.parametrize("hazard, growth", [(0.05, 10.0), (0.01, 40.0), (0.2, 2.0)])
 def test_the_marginal_rule_finds_the_best_fixed_period(hazard, growth):
     """Oracle: the average cost per checkpoint of every fixed period, under a load that does not change."""

@@ -51,7 +51,7 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
         return PolicyStats()
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
                        bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
-                       restores=restores(head),
+                       bytes_dense=_bytes(head, "dense"), restores=restores(head),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
                        bytes_per_row=_mean_size(head), group_bytes_per_row=measured(head).get("bytes_per_row", {}),
                        **{name: value for name, value in measured(head).items() if name in _MEASURED},

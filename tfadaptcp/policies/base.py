@@ -78,7 +78,8 @@ class PolicyStats:
         bytes_written_since_base: increments and differentials since the base.
         bytes_last_checkpoint: written by the newest of them, 0 if there is none.
         bytes_differential: the part of it that is its differential.
-        bytes_restore: what a restore of the newest head reads, base included.
+        bytes_dense: of the dense variables of the newest head.
+        bytes_restore: what a restore of the newest head reads, base and dense variables included.
         bytes_restore_since_base: the sum of `bytes_restore` over the checkpoints since the base.
         p_histogram: {group: PHistogram} at the cut that is about to be made. Only for policies with `wants_histogram`,
             empty for others, as for those `rows_unsaved` is 0.
@@ -99,6 +100,7 @@ class PolicyStats:
     bytes_written_since_base: int = 0
     bytes_last_checkpoint: int = 0
     bytes_differential: int = 0
+    bytes_dense: int = 0
     bytes_restore: int = 0
     bytes_restore_since_base: int = 0
     p_histogram: Dict[str, PHistogram] = dataclasses.field(default_factory=dict)

@@ -1,7 +1,5 @@
 """When new bases come, and what they are reckoned to take."""
 
-import math
-
 import pytest
 
 from benchmarks.side_by_side import bases
@@ -26,8 +24,20 @@ def test_check_n_run_makes_them_when_its_policy_would():
 
 
 def test_adaptcp_makes_them_when_a_restore_reads_too_much():
-    assert bases.checkpoints_before_a_base(1000, 30, 2) == math.ceil(1000 / 30)
-    assert bases.checkpoints_before_a_base(1000, 0, 2) is None
+    def every(rows, **growth):
+        policy = policies.Adaptive(restore_weight=0.0)
+        return bases.checkpoints_before_a_base(policy, 1000, 100, bases.Growth(rows=rows, **growth))
+
+    assert every(0, written=30, restore=30) == 34, "1000 + 30 k > 2 * 1000"
+    assert every(1, written=30, restore=30) == 101, "1000 + 30 k > 2 * (1000 + 10 k)"
+    assert every(0, written=30, restore=0) is None
+
+    def total(period):
+        return (1000 + 30 * period + sum(1000 + 3 * since for since in range(1, period + 1)) / 43) / period
+
+    cheapest = min(range(1, 500), key=total)
+    growth = bases.Growth(30, 3, 0)
+    assert bases.checkpoints_before_a_base(policies.Adaptive(), 1000, 100, growth) == pytest.approx(cheapest, abs=1)
 
 
 def test_what_intervals_beside_a_base_take_longer():
