@@ -253,7 +253,13 @@ TEST_F(DamageTest, TheManifestsSizeAndChecksumAreHeldAgainstTheFile) {
 }
 
 TEST_F(DamageTest, AnErrorStays) {
-  file_[offsets_[2] + 12] ^= 1;
+  // A record of no known type under a right CRC, so that the reader is past it.
+  char* const record = &file_[offsets_[2] + 12];
+  uint64_t length;
+  std::memcpy(&length, file_.data() + offsets_[2], 8);
+  record[0] = 99;
+  const uint32_t crc = MaskCrc(Crc32c(std::string_view(record, length)));
+  std::memcpy(record + length, &crc, 4);
   std::unique_ptr<SegmentReader> reader;
   ASSERT_TRUE(SegmentReader::Open(std::make_unique<MemorySource>("a", file_),
                                   {}, &reader)

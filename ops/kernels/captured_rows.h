@@ -9,6 +9,7 @@
 
 #include "ops/format/row_block.h"
 #include "ops/io/local/save_pipeline.h"
+#include "ops/tracker/key_hash.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace adaptcp {
@@ -31,6 +32,17 @@ class CapturedRows final : public CapturedBatch {
  public:
   uint32_t group_index() const override { return index; }
   size_t rows() const override { return cold.size() + hot.size(); }
+
+  size_t string_bytes() const override {
+    size_t bytes = 0;
+    for (const K& key : keys) bytes += KeyHeapBytes(key);
+    for (const tensorflow::Tensor& table : values) {
+      if (table.dtype() != tensorflow::DT_STRING) continue;
+      const auto flat = table.flat<tensorflow::tstring>();
+      for (int64_t i = 0; i < flat.size(); ++i) bytes += flat(i).size();
+    }
+    return bytes;
+  }
 
   Status AppendTo(RowBlockBuilder* cold_rows,
                   RowBlockBuilder* hot_rows) const override {

@@ -184,7 +184,7 @@ class GroupOf final : public Group {
                                CaptureSource::kDrain);
   }
 
-  Status ScanNext(tf::OpKernelContext* ctx, Seq start, IndexCursor* cursor,
+  Status ScanNext(tf::OpKernelContext* ctx, Seq start, ScanCursor* cursor,
                   std::unique_ptr<CapturedBatch>* out) override {
     out->reset();
     auto batch = std::make_unique<CapturedRows<K>>();
@@ -385,6 +385,10 @@ class GroupOf final : public Group {
     }
     std::vector<RowClass> classes(n, RowClass::kLost);
     batch->p.resize(n);
+    // How long strings are is known only now.
+    const size_t more = batch->string_bytes();
+    if (more > 0) pipeline->Charge(more);
+    batch->reserved += more;
     tracker_.Claim(cut, batch->keys.data(), nullptr, n, absent.data(),
                    classes.data(), batch->p.data());
     for (size_t i = 0; i < n; ++i) {
@@ -392,7 +396,7 @@ class GroupOf final : public Group {
       if (classes[i] == RowClass::kHot) batch->hot.push_back(i);
     }
     if (batch->rows() == 0) {
-      pipeline->Release(reserved);
+      pipeline->Release(batch->reserved);
     } else {
       pipeline->Push(std::move(batch), source);
     }

@@ -90,7 +90,7 @@ class Group {
   // One thread per cursor: reads the next rows of a base that starts at cut
   // `start` and has no cut of its own; null at the end. No gate.
   virtual Status ScanNext(tensorflow::OpKernelContext* ctx, Seq start,
-                          IndexCursor* cursor,
+                          ScanCursor* cursor,
                           std::unique_ptr<CapturedBatch>* batch) = 0;
   virtual Seq current_sequence() const = 0;
   // About what a captured row takes in memory.

@@ -26,6 +26,8 @@
 namespace adaptcp {
 
 class RowStream;
+class SaveWriter;
+struct SaveOptions;
 
 // Thread-safe. At most one checkpoint is pending.
 class Session : public std::enable_shared_from_this<Session> {
@@ -122,6 +124,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   uint64_t SampleSize() const;
+  // Unavailable if the store hangs too many that came before.
+  Status MakeWriter(const Json& request, const SaveOptions& options,
+                    const std::shared_ptr<SavePipeline>& pipeline,
+                    std::shared_ptr<SaveWriter>* writer);
   // Captures all that the pending cut needs, in as many threads as there is work
   // for.
   void Drain(Seq sequence, SavePipeline* pipeline, Pace* pace,
@@ -145,6 +151,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Seq saving_ = 0;
   std::condition_variable saved_;  // saving_ became 0
   std::set<std::shared_ptr<SavePipeline>> scans_;  // that are running
+  std::vector<std::weak_ptr<SaveWriter>> writers_;  // some have ended
   std::atomic<bool> wants_hurry_{false};
   std::atomic<uint64_t> uses_{0};
   bool records_accesses_ = false;  // written with the gate closed

@@ -1,5 +1,6 @@
 // The saves and scans of a Session: from its rows to segments in the store.
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -20,6 +21,10 @@ namespace tf = tensorflow;
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// A save and a scan that go on, and those before that a mount hangs: each of them
+// keeps dense values and blocks of rows in memory.
+constexpr size_t kMostWriters = 6;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -81,17 +86,7 @@ uint64_t Session::CutBytes() const {
 Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
                      Json* reply) {
   const auto start = Clock::now();
-  // All that may throw comes before there are threads.
   const Seq sequence = request.value("sequence", Seq{0});
-  uint64_t bytes = CutBytes();
-  for (const tf::Tensor& tensor : dense) bytes += tensor.TotalBytes();
-  SaveOptions options;
-  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
-  if (request.contains("rest_ms")) {
-    options.rest_until =
-        start + std::chrono::milliseconds(request["rest_ms"].get<int64_t>());
-  }
-  Json slices = request.value("dense", Json::array());
   std::shared_ptr<SavePipeline> pipeline;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -106,12 +101,23 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
     pipeline = pipeline_;
     saving_ = sequence;
   }
+  // Whatever fails from here on aborts the pipeline: updates would go on filling
+  // it, and nobody empties it. All that may throw comes before there are threads.
+  SaveOptions options;
+  Json slices;
   std::shared_ptr<SaveWriter> writer;
   Json objects;
   double drained_after = 0;
-  Status status = CatchingJson([&] {
-    return SaveWriter::Create(request, options, shared_from_this(), groups_,
-                              pipeline, room_, rate_, &writer);
+  Status status = CatchingJson([&]() -> Status {
+    uint64_t bytes = CutBytes();
+    for (const tf::Tensor& tensor : dense) bytes += tensor.TotalBytes();
+    ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
+    if (request.contains("rest_ms")) {
+      options.rest_until =
+          start + std::chrono::milliseconds(request["rest_ms"].get<int64_t>());
+    }
+    slices = request.value("dense", Json::array());
+    return MakeWriter(request, options, pipeline, &writer);
   });
   if (status.ok()) {
     writer->Start(std::move(slices), dense);
@@ -152,6 +158,30 @@ Status Session::Save(const Json& request, const std::vector<tf::Tensor>& dense,
   return Status::Ok();
 }
 
+Status Session::MakeWriter(const Json& request, const SaveOptions& options,
+                           const std::shared_ptr<SavePipeline>& pipeline,
+                           std::shared_ptr<SaveWriter>* writer) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    writers_.erase(
+        std::remove_if(writers_.begin(), writers_.end(),
+                       [](const auto& writer) { return writer.expired(); }),
+        writers_.end());
+    if (writers_.size() >= kMostWriters) {
+      return Status::Unavailable(
+          "what " + std::to_string(writers_.size()) +
+          " earlier saves and scans were writing hangs in " +
+          request.value("root", "the store") + " still");
+    }
+  }
+  ADAPTCP_RETURN_IF_ERROR(SaveWriter::Create(request, options,
+                                             shared_from_this(), groups_,
+                                             pipeline, room_, rate_, writer));
+  std::lock_guard<std::mutex> lock(mu_);
+  writers_.push_back(*writer);
+  return Status::Ok();
+}
+
 void Session::WaitCaptured(Seq sequence) const {
   std::shared_ptr<SavePipeline> pipeline;
   {
@@ -180,13 +210,14 @@ Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
           ", which was not taken here: writes belong to interval " +
           std::to_string(group->current_sequence()));
     }
-    IndexCursor cursor;
+    ScanCursor cursor;
     for (;;) {
       std::unique_ptr<CapturedBatch> batch;
       ADAPTCP_RETURN_IF_ERROR(group->ScanNext(ctx, start, &cursor, &batch));
       if (batch == nullptr) break;
       *rows += batch->rows();
-      batch->reserved = batch->rows() * group->row_bytes();
+      batch->reserved =
+          batch->rows() * group->row_bytes() + batch->string_bytes();
       ADAPTCP_RETURN_IF_ERROR(
           pipeline->Reserve(batch->reserved, CaptureSource::kDrain));
       pipeline->Push(std::move(batch), CaptureSource::kDrain);
@@ -207,9 +238,7 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
   const auto pipeline = std::make_shared<SavePipeline>(
       options.capture_memory_bytes, options.update_wait);
   std::shared_ptr<SaveWriter> writer;
-  ADAPTCP_RETURN_IF_ERROR(SaveWriter::Create(request, options,
-                                             shared_from_this(), groups_,
-                                             pipeline, room_, rate_, &writer));
+  ADAPTCP_RETURN_IF_ERROR(MakeWriter(request, options, pipeline, &writer));
   {
     // From here on it can be given up.
     std::lock_guard<std::mutex> lock(mu_);

@@ -83,6 +83,12 @@ struct IndexCursor {
   WalkCursor in_stripe;
 };
 
+// The same of one that sees each entry once.
+struct ScanCursor {
+  uint32_t stripe = 0;
+  RankCursor in_stripe;
+};
+
 struct TrackerStats {
   uint64_t keys = 0;
   // Candidates of the next cut so far; an upper bound where a list was dropped
@@ -187,9 +193,9 @@ class GroupTracker {
   // reading is in the scan or above it.
 
   // Replaces `keys` by some of the tracked keys, about `max_keys`, and `p` by
-  // their p as of cut `start`; false once none are left. Keys may come
+  // their p as of cut `start`; false once none are left. No key comes
   // twice; those of deleted rows come too. One thread per cursor, no gate.
-  bool Scan(Seq start, size_t max_keys, IndexCursor* cursor,
+  bool Scan(Seq start, size_t max_keys, ScanCursor* cursor,
             std::vector<K>* keys, std::vector<float>* p) const;
 
   // --- Control.

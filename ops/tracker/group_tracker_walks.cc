@@ -122,25 +122,24 @@ void GroupTracker<K>::MarkEverything() {
 }
 
 template <typename K>
-bool GroupTracker<K>::Scan(Seq start, size_t max_keys, IndexCursor* cursor,
+bool GroupTracker<K>::Scan(Seq start, size_t max_keys, ScanCursor* cursor,
                            std::vector<K>* keys, std::vector<float>* p) const {
   keys->clear();
   p->clear();
   while (keys->size() < max_keys && cursor->stripe < options_.stripes) {
     Stripe<K>& stripe = stripes_[cursor->stripe];
     Hold hold(stripe.lock);
-    const bool done = stripe.WalkRuns(
+    const bool done = stripe.WalkRanks(
         &cursor->in_stripe,
         std::min<size_t>(options_.walk_step, max_keys - keys->size()),
-        [&](Entry* entry) {
-          keys->push_back(entry->key);
+        [&](const Entry& entry) {
+          keys->push_back(entry.key);
           // One written since has a newer row in a level above.
-          const Seq idle = start - std::min(start, entry->last_update);
+          const Seq idle = start - std::min(start, entry.last_update);
           p->push_back(
-              decay_.ToProbability(decay_.Idle(entry->estimate, idle)));
-          return Visit::kKeep;
+              decay_.ToProbability(decay_.Idle(entry.estimate, idle)));
         });
-    if (done) *cursor = {cursor->stripe + 1, WalkCursor()};
+    if (done) *cursor = {cursor->stripe + 1, RankCursor()};
   }
   return !keys->empty();
 }
@@ -224,7 +223,7 @@ PHistogram GroupTracker<K>::HistogramOfP(Seq as_of, double threshold,
       const;                                            \
   template void GroupTracker<K>::MarkEverything();      \
   template bool GroupTracker<K>::Scan(                  \
-      Seq, size_t, IndexCursor*, std::vector<K>*,        \
+      Seq, size_t, ScanCursor*, std::vector<K>*,         \
       std::vector<float>*) const;                       \
   template TrackerStats GroupTracker<K>::Stats() const; \
   template uint64_t GroupTracker<K>::RoughRows() const; \

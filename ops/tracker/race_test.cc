@@ -225,11 +225,13 @@ class Job {
         WaitForWork();
         continue;
       }
-      IndexCursor cursor;
+      ScanCursor cursor;
       std::vector<Key> keys;
       std::vector<float> p;
+      std::set<Key> seen;
       while (tracker_->Scan(scanned.start, 16, &cursor, &keys, &p)) {
         for (Key key : keys) {
+          ASSERT_TRUE(seen.insert(key).second) << key;
           const Values row = Read(key, &random);
           if (row != Values()) scanned.rows[key] = row;
         }

@@ -123,6 +123,18 @@ class RowIndex {
     return array_.size() * sizeof(Entry) + heap_bytes_;
   }
 
+  // Where in the order of the table an entry has its home. Growth keeps ranks;
+  // Clear changes them all, and with them `order`.
+  uint64_t RankOf(const Entry& entry) const {
+    return Scrambled(HashKey(entry.key));
+  }
+  uint32_t order() const { return scramble_.load(std::memory_order_relaxed); }
+  // The home of a rank, and the least rank with that home or a later one.
+  size_t HomeOfRank(uint64_t rank) const { return rank * array_.size() >> 32; }
+  uint64_t FirstRankOf(size_t slot) const {
+    return ((uint64_t{slot} << 32) + array_.size() - 1) / array_.size();
+  }
+
   // Without the lock: the two loads may belong to different sizes, and the
   // address to no memory at all, which a prefetch ignores.
   void Prefetch(uint64_t hash) const {
@@ -134,10 +146,11 @@ class RowIndex {
   }
 
  private:
+  uint32_t Scrambled(uint64_t hash) const {
+    return PlaceOfHash(hash) * scramble_.load(std::memory_order_relaxed);
+  }
   size_t HomeOf(uint64_t hash, size_t capacity) const {
-    const uint32_t scrambled = PlaceOfHash(hash) *
-                               scramble_.load(std::memory_order_relaxed);
-    return static_cast<size_t>(uint64_t{scrambled} * capacity >> 32);
+    return static_cast<size_t>(uint64_t{Scrambled(hash)} * capacity >> 32);
   }
 
   // Odd, so that no two hashes come to be one.

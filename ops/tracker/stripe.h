@@ -24,6 +24,13 @@ struct WalkCursor {
   uint64_t growths = 0;
 };
 
+// A place in a walk that sees each entry once, however the table changes: what is
+// of a lower rank has been seen.
+struct RankCursor {
+  uint64_t rank = 0;
+  uint32_t order = 0;
+};
+
 enum class Visit { kKeep, kErase };
 
 // Every member but index.Prefetch needs `lock`.
@@ -114,19 +121,33 @@ struct alignas(64) Stripe {
     return cursor->position >= capacity;
   }
 
-  // The same, for a walk beside which entries come and go: it pauses at empty
-  // slots only. No entry behind one is ever pulled in front of it, so none is
-  // missed, as one would be that an erasure pulls across the cursor. `limit` is
-  // passed by the rest of a run of slots in use.
+  // Calls visit(const Entry&) for the entries from the cursor on, and pauses after
+  // `limit` slots where a run of slots in use ends: no entry is then on the other
+  // side of the pause than its rank, and none comes there by erasures or growth.
+  // True once the end is reached.
   template <typename F>
-  bool WalkRuns(WalkCursor* cursor, size_t limit, F&& visit) {
-    bool done;
-    do {
-      done = WalkEntries(cursor, limit, visit);
-      limit = 1;
-    } while (!done && cursor->position > 0 &&
-             index.slot(cursor->position - 1)->last_update != 0);
-    return done;
+  bool WalkRanks(RankCursor* cursor, size_t limit, F&& visit) {
+    if (cursor->order != index.order()) *cursor = {0, index.order()};
+    const size_t capacity = index.capacity();
+    if (capacity == 0) return true;
+    // The last run may go on over the end, in front of entries of low ranks.
+    for (size_t i = index.HomeOfRank(cursor->rank);; ++i) {
+      const bool over = i >= capacity;
+      const size_t at = over ? i - capacity : i;
+      const Entry& entry = *index.slot(at);
+      if (limit > 0) --limit;
+      if (entry.last_update != 0) {
+        const uint64_t rank = index.RankOf(entry);
+        if (rank >= cursor->rank && (index.HomeOfRank(rank) > at) == over) {
+          visit(entry);
+        }
+      } else if (over) {
+        return true;
+      } else if (limit == 0 && i + 1 < capacity) {
+        cursor->rank = index.FirstRankOf(i + 1);
+        return false;
+      }
+    }
   }
 
   // The same as WalkEntries over the candidates of the cut.

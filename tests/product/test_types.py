@@ -177,3 +177,20 @@ def _free_tables(key_dtype, value_dtype, shards=1):
     tf.keras.backend.clear_session()
     inputs = tf.keras.Input((1,), name="x")
     return tf.keras.Model(inputs, _Holder(key_dtype, value_dtype, shards)(inputs))
+
+
+def test_the_memory_of_strings_counts(tmp_path):
+    """Only what holds them counted, so that capture memory took many times what it was allowed."""
+    for key_dtype, value_dtype in ((tf.string, tf.float32), (tf.int64, tf.string)):
+        model = _free_tables(key_dtype, value_dtype)
+        params = model.layers[-1].params
+        text = [b"%04d" % i + b"x" * 2000 for i in range(300)]
+        if key_dtype == tf.string:
+            params.upsert(tf.constant(text), rows.values_of(params, 300, 1))
+        else:
+            params.upsert(tf.range(300, dtype=tf.int64), tf.constant([[value] * 2 for value in text]))
+        manager = tfadaptcp.CheckpointManager(model, tmp_path / key_dtype.name)
+        manager.save()
+        manager.wait()
+        assert 300 * 2000 <= manager.stats()["capture_peak_bytes"] <= 3 * 300 * 2000
+        manager.close()

@@ -64,6 +64,13 @@ Status SavePipeline::Reserve(size_t bytes, CaptureSource source) {
   return Status::Ok();
 }
 
+void SavePipeline::Charge(size_t bytes) {
+  std::lock_guard<std::mutex> lock(mu_);
+  used_ += bytes;
+  peak_ = std::max(peak_, used_);
+  if (used_ > limit_ / 2) urgent_.notify_all();
+}
+
 void SavePipeline::Release(size_t bytes) {
   std::lock_guard<std::mutex> lock(mu_);
   used_ -= bytes;

@@ -29,6 +29,8 @@ class CapturedBatch {
   virtual ~CapturedBatch() = default;
   virtual uint32_t group_index() const = 0;
   virtual size_t rows() const = 0;
+  // Of keys and values, beyond what a row takes however long they are.
+  virtual size_t string_bytes() const = 0;
   virtual Status AppendTo(RowBlockBuilder* cold, RowBlockBuilder* hot) const = 0;
 
   // Bytes reserved for it; the writer gives them back.
@@ -66,6 +68,8 @@ class SavePipeline {
   // Only updates wait for a limited time, and room that gets free is theirs
   // first: a large one would never see enough of it otherwise.
   Status Reserve(size_t bytes, CaptureSource source);
+  // Takes what is there already, and can't wait.
+  void Charge(size_t bytes);
   void Release(size_t bytes);
   // Requires Begin and a reservation of batch->reserved bytes.
   void Push(std::unique_ptr<CapturedBatch> batch, CaptureSource source);

@@ -52,6 +52,16 @@ TEST(SavePipelineTest, RoomThatGetsFreeIsOfUpdatesFirst) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
+TEST(SavePipelineTest, WhatIsThereAlreadyCounts) {
+  SavePipeline pipeline(100, milliseconds(20));
+  ASSERT_TRUE(pipeline.Reserve(60, CaptureSource::kDrain).ok());
+  pipeline.Charge(70);  // it can't wait, whatever there is room for
+  EXPECT_EQ(pipeline.peak_bytes(), 130u);
+  EXPECT_FALSE(pipeline.Reserve(1, CaptureSource::kUpdate).ok());
+  pipeline.Release(130);
+  EXPECT_TRUE(pipeline.Reserve(100, CaptureSource::kUpdate).ok());
+}
+
 TEST(SavePipelineTest, TheDrainGoesOnWhenNoUpdateWaits) {
   SavePipeline pipeline(100, milliseconds(20));
   ASSERT_TRUE(pipeline.Reserve(60, CaptureSource::kDrain).ok());
@@ -85,6 +95,7 @@ TEST(SavePipelineTest, NobodyRestsWhileSomebodyWaits) {
 
 class NoRows final : public CapturedBatch {
  public:
+  size_t string_bytes() const override { return 0; }
   uint32_t group_index() const override { return 0; }
   size_t rows() const override { return 0; }
   Status AppendTo(RowBlockBuilder*, RowBlockBuilder*) const override {

@@ -73,12 +73,13 @@ bool ParseDirective(const std::string& text, Plan* plan) {
              ParseNumber(what.substr(6), &error) && error > 0 &&
              error < 4096) {
     fault.kind = Fault::kErrno;
-    if (!number.empty() && number.back() == '+') {
-      fault.and_after = true;
-      number.pop_back();
-    }
   } else {
     return false;
+  }
+  if ((fault.kind == Fault::kErrno || fault.kind == Fault::kHang) &&
+      !number.empty() && number.back() == '+') {
+    fault.and_after = true;
+    number.pop_back();
   }
   fault.error = static_cast<int>(error);
   if (!ParseNumber(number, &fault.at) || fault.at == 0) return false;

@@ -11,6 +11,7 @@
 //   short@N     the N-th operation, if it is a write, writes half and then fails
 //               with ENOSPC; any other just fails with it
 //   hang@N      the N-th operation waits until the plan is replaced, and is made then
+//   hang@N+     so does every one from the N-th on
 //   match=TEXT  only operations whose path contains TEXT are counted
 //   log=PATH    appends "N operation basename" for each counted one
 //   trace=DIR   appends "N operation size path" for each counted one to DIR/log,

@@ -126,7 +126,7 @@ class ToyGroup {
   }
 
   // Reads some rows into `base`; false at the end.
-  bool Scan(Seq start, size_t max_keys, IndexCursor* cursor, Rows* base) const {
+  bool Scan(Seq start, size_t max_keys, ScanCursor* cursor, Rows* base) const {
     std::vector<Key> keys;
     std::vector<float> p;
     const bool more = tracker.Scan(start, max_keys, cursor, &keys, &p);

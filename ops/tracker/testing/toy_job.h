@@ -232,7 +232,7 @@ class ToyJob {
   struct Scanned {
     Seq start;
     std::shared_ptr<Rows> rows;
-    std::vector<std::pair<IndexCursor, bool>> cursors;  // and whether at the end
+    std::vector<std::pair<ScanCursor, bool>> cursors;  // and whether at the end
     bool done;
   };
 
