@@ -67,8 +67,8 @@ def checkpoints_before_a_base(policy: Any, base: float, rows: float, growth: Gro
     from tfadaptcp.policies import PolicyStats
     for since in range(1, _MOST_CHECKPOINTS):
         if policy.base_due(PolicyStats(
-                has_base=True, checkpoints_since_base=since, rows_in_base=round(rows), bytes_in_base=round(base),
-                rows_total=round(rows + since * growth.rows), bytes_last_checkpoint=round(growth.written),
+                has_base=True, checkpoints_since_base=since, bytes_in_base=round(base),
+                bytes_of_new_base=base * (1 + since * growth.rows / rows), bytes_last_checkpoint=round(growth.written),
                 bytes_written_since_base=round(since * growth.written),
                 bytes_restore=round(base + since * growth.restore),
                 bytes_restore_since_base=round(since * base + growth.restore * since * (since + 1) / 2))):

@@ -12,7 +12,8 @@ from tfadaptcp.policies.cost_model import dynamic_threshold, reading, static_thr
 
 
 def stats(**values):
-    return PolicyStats(**{"has_base": True, "bytes_in_base": 1000, "bytes_restore": 1000, **values})
+    return PolicyStats(**{"has_base": True, "bytes_in_base": 1000, "bytes_of_new_base": values.get("bytes_in_base", 1000),
+                          "bytes_restore": 1000, **values})
 
 
 @pytest.mark.parametrize("name", ["adaptive", "differential", "full", "incremental"])
@@ -158,26 +159,20 @@ def test_a_restore_is_weighed_by_what_a_new_base_would_have():
     policy = policies.Adaptive(max_restore_factor=2.0, renewal="period", first_period=1000)
 
     def due(**values):
-        return policy.base_due(stats(checkpoints_since_base=1, rows_in_base=100, **values))
+        return policy.base_due(stats(checkpoints_since_base=1, **values))
 
-    assert due(rows_total=100, bytes_restore=2001) and not due(rows_total=100, bytes_restore=2000)
-    # Tables that grew: half as many rows again.
-    assert due(rows_total=150, bytes_restore=3001) and not due(rows_total=150, bytes_restore=3000)
-    # Tables that shrank.
-    assert due(rows_total=40, bytes_restore=801) and not due(rows_total=40, bytes_restore=800)
-    # Rows that nobody counted.
-    assert due(rows_total=0, bytes_restore=2001) and not due(rows_total=0, bytes_restore=2000)
+    assert due(bytes_of_new_base=1500, bytes_restore=3001) and not due(bytes_of_new_base=1500, bytes_restore=3000)
+    assert due(bytes_of_new_base=400, bytes_restore=801) and not due(bytes_of_new_base=400, bytes_restore=800)
     # A new base would not make the dense variables any smaller.
-    assert due(rows_total=100, bytes_dense=5000, bytes_restore=12001)
-    assert not due(rows_total=100, bytes_dense=5000, bytes_restore=12000)
+    assert due(bytes_dense=5000, bytes_restore=12001) and not due(bytes_dense=5000, bytes_restore=12000)
 
 
-def test_the_marginal_rule_weighs_a_new_base_by_the_rows_there_are():
+def test_the_marginal_rule_weighs_a_new_base():
     policy = policies.Adaptive(restore_weight=43.0, max_restore_factor=1e6)  # the hazard is 1
 
-    def due(rows_total):  # the base after 10 checkpoints of 5 bytes: 10 * (5 + 1050) > base + 50 + 10 * 1000
+    def due(new):  # 10 checkpoints since the last one, of 5 bytes: 10 * (5 + 1050) > new + 50 + 10 * 1000
         return policy.base_due(stats(
-            checkpoints_since_base=10, bytes_in_base=100, rows_in_base=100, rows_total=rows_total, bytes_last_checkpoint=5,
+            checkpoints_since_base=10, bytes_in_base=100, bytes_of_new_base=new, bytes_last_checkpoint=5,
             bytes_written_since_base=50, bytes_restore=1050, bytes_restore_since_base=10_000))
 
     assert due(499) and not due(500)

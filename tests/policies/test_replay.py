@@ -58,7 +58,7 @@ def modelled(trace, policy, decay=0.9):
         sums = (since, written_since, restored_since) if ready is None else (0, 0, 0)
         stats = policies.PolicyStats(
             has_base=True, checkpoints_since_base=sums[0], last_period=last_period, rows_total=len(live),
-            rows_in_base=len(base), bytes_in_base=len(base), bytes_written_since_base=sums[1], bytes_last_checkpoint=last,
+            rows_in_base=len(base), bytes_in_base=len(base), bytes_of_new_base=len(live), bytes_written_since_base=sums[1], bytes_last_checkpoint=last,
             bytes_restore=len(base) + sum(map(len, increments)) + len(differential), bytes_restore_since_base=sums[2])
         due = ready is None and policy.base_due(stats)
         threshold = policy.hot_threshold(stats)

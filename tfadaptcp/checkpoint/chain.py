@@ -51,7 +51,7 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
         return PolicyStats()
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
                        bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
-                       bytes_dense=_bytes(head, "dense"), restores=restores(head),
+                       bytes_dense=_bytes(head, "dense"), bytes_of_new_base=_bytes_of_new_base(head), restores=restores(head),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
                        bytes_per_row=_mean_size(head), group_bytes_per_row=measured(head).get("bytes_per_row", {}),
                        **{name: value for name, value in measured(head).items() if name in _MEASURED},
@@ -114,6 +114,20 @@ def _mean_size(head: Manifest) -> float:
     rows = {group.name: sum(head.rows.get(kind, {}).get(group.name, 0) for kind in head.rows) for group in head.groups}
     total = sum(count for name, count in rows.items() if name in sizes)
     return sum(sizes[name] * count for name, count in rows.items() if name in sizes) / total if total else 0.0
+
+
+def _bytes_of_new_base(head: Manifest) -> float:
+    """As the last one, for the rows that there are now: of each group in proportion, by the size that its rows have been
+    measured to have. But no more than these sizes alone would give, as the frames of files are much of a tiny base."""
+    sizes, base = measured(head).get("bytes_per_row", {}), _bytes(head, "base")
+    if not sizes or not head.table_rows:
+        return base
+
+    def weighed(rows: Dict[str, int]) -> float:
+        return sum(size * rows.get(group, 0) for group, size in sizes.items())
+
+    now, then = weighed(head.table_rows), weighed(head.rows.get("base", {}))
+    return min(now, base * now / then) if then else now or base
 
 
 def _rows(head: Manifest, kind: str) -> int:

@@ -26,7 +26,7 @@ class Adaptive:
         first_period: checkpoints per base with `renewal="period"`; otherwise only the length assumed for the first period,
             after which each is taken to be as long as the last. It gives `restore_weight` its scale either way.
         max_restore_factor: a base is due when a restore reads more than this many times what it would read right after a
-            new one: as the last base, scaled to the rows that there are now, and the dense variables.
+            new one.
         mtbf_seconds: mean time between failures of the whole job, instead of `restore_weight`. The hazard is then the
             mean time between checkpoints over this, times `restore_cost_ratio`; that time is measured, and until it is
             known the hazard is that of the default weight.
@@ -116,27 +116,19 @@ class Adaptive:
     def base_due(self, stats: PolicyStats) -> bool:
         if not stats.has_base or stats.checkpoints_since_base < 1:
             return False
-        new = _bytes_of_new_base(stats)
-        if stats.bytes_restore > self.max_restore_factor * (new + stats.bytes_dense):
+        if stats.bytes_restore > self.max_restore_factor * (stats.bytes_of_new_base + stats.bytes_dense):
             return True
         if self.renewal == "period":
             return stats.checkpoints_since_base >= self.first_period
         hazard = self.hazard(stats)
         marginal = stats.bytes_last_checkpoint + hazard * stats.bytes_restore
-        total = new + stats.bytes_written_since_base + hazard * stats.bytes_restore_since_base
+        total = stats.bytes_of_new_base + stats.bytes_written_since_base + hazard * stats.bytes_restore_since_base
         return marginal * stats.checkpoints_since_base > total
 
     def _period(self, stats: PolicyStats) -> int:
         if self.renewal == "marginal" and stats.last_period is not None:
             return max(1, stats.last_period)
         return self.first_period
-
-
-def _bytes_of_new_base(stats: PolicyStats) -> float:
-    """What a base would have with the rows that there are now; as many as the last one where these are not known."""
-    if stats.rows_in_base == 0 or stats.rows_total == 0:
-        return stats.bytes_in_base
-    return stats.bytes_in_base * stats.rows_total / stats.rows_in_base
 
 
 def _is_number(value) -> bool:

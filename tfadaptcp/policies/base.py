@@ -75,6 +75,7 @@ class PolicyStats:
         bytes_per_row: of a row in files, slots included, as measured; the mean over all rows.
         group_bytes_per_row: {group: the same}; groups that were never written are absent.
         rows_in_base, bytes_in_base: of the base.
+        bytes_of_new_base: of a base that were made now.
         bytes_written_since_base: increments and differentials since the base.
         bytes_last_checkpoint: written by the newest of them, 0 if there is none.
         bytes_differential: the part of it that is its differential.
@@ -97,6 +98,7 @@ class PolicyStats:
     group_bytes_per_row: Dict[str, float] = dataclasses.field(default_factory=dict)
     rows_in_base: int = 0
     bytes_in_base: int = 0
+    bytes_of_new_base: float = 0.0
     bytes_written_since_base: int = 0
     bytes_last_checkpoint: int = 0
     bytes_differential: int = 0
