@@ -4,6 +4,7 @@
 Importing this package makes TFRA's tables trackable in this process, so import it before creating a model.
 """
 
+import contextlib
 import importlib
 import os
 import sys
@@ -18,9 +19,9 @@ if not importlib.import_module("tensorflow.keras").Model.__module__.startswith("
     raise ImportError("tfadaptcp needs Keras 2. Received: a tf.keras that is Keras 3. Expected: tf_keras. Import tfadaptcp "
                       "before tensorflow, or set TF_USE_LEGACY_KERAS=1.")
 
-from tfadaptcp.embeddings import install as _install  # noqa: E402
-
-_install()
+with contextlib.redirect_stdout(sys.stderr):  # TFRA prints, and what the command line prints may be for programs
+    from tfadaptcp.embeddings import install as _install  # noqa: E402
+    _install()
 
 from tfadaptcp import policies, testing  # noqa: E402
 from tfadaptcp.callback import AdaptCPCallback  # noqa: E402

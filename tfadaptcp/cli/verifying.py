@@ -32,11 +32,12 @@ def run(directory: str, checkpoint: Optional[str], as_json: bool) -> int:
     Memory: one object at a time. A checkpoint that retention removes meanwhile is left out.
 
     Returns:
-        0 if all is whole, 1 if something is damaged, 2 if there is no checkpoint.
+        0 if all is whole, 1 if something is damaged, 2 if there is no checkpoint, or each was removed before it was read.
     """
     directory = normalize(directory)
     store = Store()
     store.check_supported(directory)
+    verdicts: Dict[str, _Verdict] = {}
     for _ in range(heads.REMOVALS):
         found, damaged = commit.list_heads(store, directory)
         chosen = found if checkpoint is None else [commit.load(store, directory, checkpoint)]
@@ -45,9 +46,12 @@ def run(directory: str, checkpoint: Optional[str], as_json: bool) -> int:
         if not chosen and not problems:
             print(f"tfadaptcp: there is no checkpoint in {directory}", file=sys.stderr)
             return NOTHING
-        results = _verify(store, directory, chosen, {head.name: head for head in found}, as_json)
+        results = _verify(store, directory, chosen, {head.name: head for head in found}, verdicts, as_json)
         if results or problems:
             break  # otherwise all that was listed has been removed: there are newer ones
+    else:
+        print(f"tfadaptcp: every checkpoint in {directory} was removed while it was looked at", file=sys.stderr)
+        return NOTHING
     problems += [f"checkpoint {entry['name']}: {text}" for entry in results for text in entry["damage"]]
     if as_json:
         print(json.dumps({"directory": directory, "checkpoints": results, "damage": problems}, indent=2))
@@ -57,8 +61,8 @@ def run(directory: str, checkpoint: Optional[str], as_json: bool) -> int:
     return DAMAGED if problems else WHOLE
 
 
-def _verify(store: Store, directory: str, chosen: List[Manifest], known: Dict[str, Manifest], quiet: bool) -> List[dict]:
-    verdicts: Dict[str, _Verdict] = {}
+def _verify(store: Store, directory: str, chosen: List[Manifest], known: Dict[str, Manifest],
+            verdicts: Dict[str, _Verdict], quiet: bool) -> List[dict]:
     results = []
     for head in chosen:
         damage, missing = _damage_of(directory, head, verdicts)
