@@ -46,12 +46,11 @@ def attach(model: tf.keras.Model, optimizer: Any, estimation: Estimation,
     if (current is not None and current.estimation == estimation and current.tracks(model, optimizer)
             and current.is_attached(timeout_seconds)):
         return current
-    if current is not None:
-        current.detach()
     engine = Engine(model, optimizer, estimation)
     if current is not None:
-        engine.follow(current)
-        if current.optimizer is None and optimizer is not None and engine.has_come_from:
+        current.detach()  # not before it is known that there can be another
+        engine.lineage.follow(current.lineage)
+        if current.optimizer is None and optimizer is not None and engine.lineage.has_come_from:
             _log.warning("Model %r was restored without its optimizer, which it has got since: slots and settings are "
                          "new. Tell a CheckpointManager the optimizer, or compile the model, before the restore.",
                          model.name)

@@ -160,7 +160,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._surface(self.manager.poll())
         if self._scalars is not None:
             self._scalars.write(self.manager.stats())
-        if self._save_freq != "epoch" and self._since_due >= self._save_freq:
+        if self._save_freq != "epoch" and self._since_due >= self._save_freq and not self._has_to_queue():
             self._since_due %= self._save_freq
             self._save(self._on_pending)
 
@@ -193,11 +193,12 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         # If the newest one fails, what it was to hold is newer than the last checkpoint: one more attempt.
         for _ in range(2):
             # A step that finds no data any more is counted by the optimizer, though by nobody else.
-            if self._save_at_end and (self._unsaved or self._saved_step not in (None, self._step())):
-                self._save("wait")
+            is_newer = self._save_at_end and (self._unsaved or self._saved_step not in (None, self._step()))
+            is_taken = not is_newer or self._save("wait")
             try:
                 self.manager.wait()
-                return
+                if is_taken:
+                    return
             except Exception as error:
                 self._surface(error)
                 self._unsaved = True
@@ -205,9 +206,14 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
     def _step(self) -> int:
         return int(self.model.optimizer.iterations.numpy())
 
-    def _save(self, on_pending):
+    def _has_to_queue(self) -> bool:
+        """Whether another callback's checkpoint is being written: one that is skipped for that would be each time."""
+        return self._on_pending == "skip" and self.manager.engine.is_writing and not self.manager.is_saving
+
+    def _save(self, on_pending) -> bool:
+        """Returns whether that was possible: taken or skipped."""
         if termination.is_terminating():
-            return
+            return True
         epoch, batch = self._epoch, self._batch
         if batch and batch == (self.params or {}).get("steps"):
             epoch, batch = epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
@@ -215,11 +221,12 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             info = self.manager.save(on_pending, epoch=epoch, batch=batch)
         except (AdaptCPError, OSError) as error:  # others are of the steps that the cut waited for
             self._surface(error)
-            return
+            return False
         if info is not None:
             self._saved_step = info.step
             # What was in flight at a cut that didn't wait is newer.
             self._unsaved = info.consistency == "row" and draining.has_coordinator(self.model)
+        return True
 
     def _surface(self, error: Optional[BaseException]) -> None:
         if error is None:

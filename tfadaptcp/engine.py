@@ -21,7 +21,8 @@ from tfadaptcp import _ops, background
 from tfadaptcp.checkpoint import format_types, layout, manifest
 from tfadaptcp.embeddings import dense, discovery, unsupported
 from tfadaptcp.embeddings.parts import Parts
-from tfadaptcp.errors import DeadlineError
+from tfadaptcp.errors import DeadlineError, SaveFailedError
+from tfadaptcp.lineage import Lineage
 from tfadaptcp.policies.base import Estimation, PHistogram
 
 _log = logging.getLogger("tfadaptcp")
@@ -81,14 +82,9 @@ class Engine:
         self.dense = dense.slices(variables, optimizer, parts)
         self.session = layout.new_run()
         self.estimation = estimation
-        # The highest sequence a cut of these trackers has used, or a restore put there.
-        self.last_sequence = 0
-        self._position: Optional[Tuple[str, manifest.Manifest]] = None
-        self._came_from: Optional[Tuple[str, manifest.Manifest]] = None
-        # Whether that head was restored, and not just committed.
-        self.was_restored = False
-        # Changes whenever the trackers stop going on from where they were.
-        self.chain = 0
+        self.lineage = Lineage()
+        # Whether its trackers lack rows, and nobody may save by them any more.
+        self.is_given_up = False
         # The number of the restore that may write rows; ops of one that was given up may still come.
         self.restore = 0
         # Bytes per second of the last restore, None if there was none, or too small a one.
@@ -106,33 +102,8 @@ class Engine:
     def tracks(self, model: tf.keras.Model, optimizer: Any) -> bool:
         """Whether this engine tracks all that an engine made now for the model and the optimizer would."""
         groups, variables = _find(model, optimizer, Parts(model))
-        return (optimizer is self.optimizer and groups == self.groups
+        return (not self.is_given_up and optimizer is self.optimizer and groups == self.groups
                 and {id(variable) for variable in variables} == {id(item.variable) for item in self.dense})
-
-    def position_in(self, directory: str) -> Optional[manifest.Manifest]:
-        """The head of `directory` that the trackers go on from: what they call saved is in it. None: there is none."""
-        return _head_in(directory, self._position)
-
-    def came_from(self, directory: str) -> Optional[manifest.Manifest]:
-        """The head of `directory` that the model goes on from, though trackers made since know of none."""
-        return _head_in(directory, self._came_from)
-
-    @property
-    def has_come_from(self) -> bool:
-        """Whether the model goes on from a head."""
-        return self._came_from is not None
-
-    def follow(self, older: "Engine") -> None:
-        """Takes over what the engine before tells about where the model came from, not what its trackers knew."""
-        self._came_from, self.was_restored = older._came_from, older.was_restored
-
-    def move_to(self, directory: str, head: Optional[manifest.Manifest]) -> None:
-        """Records the head that was just committed or restored; None: the model goes on from no head."""
-        self._position = self._came_from = None if head is None else (directory, head)
-        self.was_restored = False
-        self.chain += head is None
-        if head is not None:
-            self.last_sequence = max(self.last_sequence, head.sequence)
 
     @property
     def is_writing(self) -> bool:
@@ -151,13 +122,6 @@ class Engine:
             if self.writer.is_alive():
                 raise DeadlineError(f"The pending checkpoint, thread {self.writer.name}, has not ended within "
                                     f"{timeout_seconds:g} s")
-
-    def published_again(self, directory: str, head: manifest.Manifest) -> None:
-        """Records the new name of the head that the model goes on from."""
-        if self._position is not None:
-            self.move_to(directory, head)
-        else:
-            self._came_from, self.was_restored = (directory, head), False
 
     def group_specs(self) -> Tuple[manifest.GroupSpec, ...]:
         """The groups as a manifest has them."""
@@ -183,10 +147,17 @@ class Engine:
         """Takes the cut on every host, and copies what is dense there right after it; returns the replies, and the copies.
 
         If that fails on one host, others may have the cut: `resolve` it.
+
+        Raises:
+            SaveFailedError: a host was restarted.
         """
         numbers = dense.numbers(self.optimizer)
         found = self.on_all(lambda host: (self.call(host, self._ops.adaptcp_cut, request),
                                           self.copy_dense(host, numbers)), timeout_seconds)
+        changed = [index for index, (reply, _) in found.items() if reply["incarnation"] != self.incarnations[str(index)]]
+        if changed:
+            raise SaveFailedError(f"checkpoint {request['sequence']}: ps {changed} was restarted since the model was "
+                                  "attached, and has lost its rows. Restore a checkpoint first.")
         there = {name: number for _, (_, there) in found.values() for name, number in there.items()}
         # What is no variable, or lies where nothing else of the model does.
         rest = dense.plain({name: value for name, value in numbers.items() if name not in there})
@@ -307,6 +278,11 @@ class Engine:
         """Stops tracking, on every host that still answers."""
         with contextlib.suppress(Exception):
             self.on_all(lambda host: self._text(host, self._ops.adaptcp_detach, self.session), timeout_seconds=30)
+
+    def give_up(self) -> None:
+        """Detaches for good: its trackers lack rows. Another engine lists them when it is attached."""
+        self.is_given_up = True
+        self.detach()
 
     # ------------------------------------------------------------- calls
 
@@ -446,10 +422,6 @@ def _find(model: tf.keras.Model, optimizer: Any, parts: Parts) -> Tuple[List[dis
     if optimizer is not None:
         discovery.create_slots(model, optimizer, parts)
     return discovery.find_groups(parts, optimizer), discovery.find_dense(model, optimizer, parts)
-
-
-def _head_in(directory: str, place: Optional[Tuple[str, manifest.Manifest]]) -> Optional[manifest.Manifest]:
-    return place[1] if place is not None and place[0] == directory else None
 
 
 def _hosts(groups: List[discovery.Group], slices: List[dense.DenseSlice]) -> List[Host]:

@@ -1,5 +1,6 @@
 """CheckpointManager: takes cuts, has them written in the background, commits them."""
 
+import concurrent.futures
 import dataclasses
 import logging
 import os
@@ -9,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import at_exit, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
+from tfadaptcp import at_exit, background, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
@@ -126,8 +127,6 @@ class CheckpointManager:
             raise ValueError(f"on_pending: Received: {on_pending!r}. Expected: one of {ON_PENDING}")
         if self._closed:
             raise RuntimeError("This CheckpointManager is closed.")
-        if self._fenced is not None:
-            raise self._fenced
         self._require_its_optimizer()
         self._counters["saves"] += 1
         began = time.monotonic()
@@ -137,6 +136,8 @@ class CheckpointManager:
                     return self._skip("the one before is still being written")
                 engine.wait_for_writer(self._options.patience_seconds)
         self._reap()
+        if self._fenced is not None:
+            raise self._fenced
         self._follow_model()
         self._begin_lineage()
         start = time.monotonic()
@@ -313,7 +314,7 @@ class CheckpointManager:
 
     def _begin_lineage(self) -> None:
         """Claims the directory, once and after each restore, and re-publishes the head that the model goes on from."""
-        restored = self._engine.was_restored and self._engine.came_from(self._directory) is not None
+        restored = self._engine.lineage.was_restored and self._engine.lineage.came_from(self._directory) is not None
         if self._claim is not None and not restored:
             return
         if restored:
@@ -321,17 +322,19 @@ class CheckpointManager:
         self._run = self._run or layout.new_run()
         claim = claims.take(self._store, self._directory, self._run, above=self._engine.newest_generation(
             self._directory, self._options.timeout_seconds))
-        sequence = max(commit.next_sequence(self._store, self._directory), self._engine.last_sequence + 1)
-        head = self._engine.came_from(self._directory)
-        if head is not None and not (head.head.claim < claim and commit.is_there(self._store, self._directory, head)):
-            # The directory was emptied or replaced, or whoever claimed it in between has gone on and tidied up.
+        sequence = max(commit.next_sequence(self._store, self._directory), self._engine.lineage.last_sequence + 1)
+        head = self._engine.lineage.came_from(self._directory)
+        if head is not None and (head.head.claim >= claim or commit.is_removed(self._store, self._directory, head)
+                                 or not commit.is_there(self._store, self._directory, head)):
+            # The directory was emptied or replaced, or whoever claimed it before has gone on and tidies up: who sees a
+            # manifest there after the claim was made will find its objects, too.
             _log.warning("Checkpoint %s is not in %s any more: the next one is complete.", head.name, self._directory)
-            self._engine.move_to(self._directory, None)
+            self._engine.lineage.move_to(self._directory, None)
             head = None
         if head is not None:
             head = republish(chain.after_restore(head) if restored else head, claim, sequence)
             commit.commit(self._store, self._directory, head, claim)
-            self._engine.published_again(self._directory, head)
+            self._engine.lineage.published_again(self._directory, head)
             sequence += 1
         self._sequence = sequence
         self._claim, self._run = claim, None
@@ -342,30 +345,33 @@ class CheckpointManager:
         try:
             for replaced in (False, True):
                 name = self._next_name()
-                self._engine.last_sequence = name.sequence
+                self._engine.lineage.last_sequence = name.sequence
                 pending = cut(name, replaced)
                 if pending is not None:
                     break
             self._pending = pending
+            self._engine.writer, self._engine.writer_more_seconds = pending.thread, pending.more_seconds
             pending.thread.start()
         except BaseException as error:  # an interrupt too
             if self._pending is not None and self._pending.thread.ident is not None:
                 raise  # it is being written
-            self._pending = None
+            self._pending = self._engine.writer = None
             self._counters["failed"] += 1
             self._give_up(name.sequence)
+            self._fenced = self._fence_behind(error)
+            if self._fenced is not None:
+                raise self._fenced from error
             if not isinstance(error, Exception) or isinstance(error, SaveFailedError):
                 raise
             raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
-        self._engine.writer, self._engine.writer_more_seconds = pending.thread, pending.more_seconds
         return pending
 
     def _cut(self, name: layout.HeadName, replaced: bool, consistency: str, epoch: int, batch: Optional[int],
              epoch_start_step: int) -> Optional[Pending]:
         """Cuts on all hosts. None: they know of tables that were cleared, imported or loaded; it has to be a base."""
         # None: nothing was saved to this directory yet, or another manager of the model has saved elsewhere since.
-        head = self._engine.position_in(self._directory)
-        lineage = head or self._engine.came_from(self._directory)  # trackers made since know of no head
+        head = self._engine.lineage.position_in(self._directory)
+        lineage = head or self._engine.lineage.came_from(self._directory)  # trackers made since know of no head
         stats = chain.policy_stats(head)
         groups = self._engine.group_specs()
         failed = self._scan is not None and self._scan.has_failed
@@ -393,27 +399,22 @@ class CheckpointManager:
             name.sequence, self._options.timeout_seconds))
         request["thresholds"] = {group.name: decision.threshold for group in self._engine.groups}
         replies, copies = self._engine.cut(request, self._options.timeout_seconds)
-        step = copies.step
         if any("replaced" in reply for reply in replies.values()):
             self._give_up(name.sequence)
             return None
-        changed = [ps for ps, reply in replies.items() if reply["incarnation"] != self._engine.incarnations[str(ps)]]
-        if changed:
-            raise SaveFailedError(f"checkpoint {name}: ps {changed} was restarted since the model was attached, and has "
-                                  "lost its rows. Restore a checkpoint first.")
         draft = Manifest(
             run=name.run, generation=name.generation, sequence=name.sequence,
-            parent=None if head is None else head.name, created=utc_now(),
+            parent=self._engine.lineage.newest_in(self._directory), created=utc_now(),
             policy={**decision.record, "name": self._policy.name, "threshold": decision.threshold,
                     **dataclasses.asdict(self._estimation), "quantization": decided},
-            step=step, epoch=epoch,
-            batch=max(0, step - epoch_start_step) if batch is None else batch, consistency=consistency,
+            step=copies.step, epoch=epoch,
+            batch=max(0, copies.step - epoch_start_step) if batch is None else batch, consistency=consistency,
             base_sequence=name.sequence if is_base else head.base_sequence if scan is None else scan.start,
             groups=groups, dense=self._engine.dense_specs(), table_rows=measurements.table_rows(replies),
             incarnations=self._engine.incarnations, scalars=copies.scalars)
-        if 0 < self._step_of_last_cut <= step:  # it is greater after a restore
-            self._last_interval = step - self._step_of_last_cut
-        self._step_of_last_cut = step
+        if 0 < self._step_of_last_cut <= draft.step:  # it is greater after a restore
+            self._last_interval = draft.step - self._step_of_last_cut
+        self._step_of_last_cut = draft.step
         if begin_scan:
             self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
                                      {**self._options.for_hosts(self._buffer_dir), "quantization": request["quantization"]})
@@ -422,7 +423,8 @@ class CheckpointManager:
                                   None if scan is None else (scan.start, scan.objects))
         known = head is not None and self._time_of_last_cut is not None
         pending = Pending(draft, head, is_base, scan, failed, decision=decision, lineage=lineage,
-                          more_seconds=self._options.seconds_for(max(reply["bytes"] for reply in replies.values())),
+                          more_seconds=self._options.seconds_for(max(reply["bytes"] + copies.bytes_of(ps)
+                                                                             for ps, reply in replies.items())),
                           predicted=deciding.predicted(decision, replies, kept),
                           interval=now - self._time_of_last_cut if known else None)
         self._time_of_last_cut = now
@@ -430,13 +432,18 @@ class CheckpointManager:
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
         return pending
 
+    def _fence_behind(self, error: BaseException) -> Optional[FencedError]:
+        """Whether a host has refused because another coordinator has claimed the directory, and writes through it."""
+        refused = isinstance(error, tf.errors.FailedPreconditionError)
+        return claims.fence(self._store, self._directory, self._claim) if refused else None
+
     def _give_up(self, sequence: int) -> None:
         """Puts the rows of a cut back on the unsaved lists; a host that doesn't hear of it does so at the next cut."""
         self._engine.resolve(sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
 
     def _next_name(self) -> layout.HeadName:
         """A name in the directory that nothing has had: of a checkpoint, or of a scanned base."""
-        self._sequence = max(self._sequence, self._engine.last_sequence + 1)
+        self._sequence = max(self._sequence, self._engine.lineage.last_sequence + 1)
         name = layout.head_name(self._claim.generation, self._sequence, self._claim.run)
         self._sequence += 1
         return name
@@ -445,12 +452,13 @@ class CheckpointManager:
         """Background thread: writes, commits, tells the hosts, tidies up."""
         draft = pending.draft
         start = time.monotonic()
+        # While rows are captured: removing much from a remote store takes minutes.
+        tidying = [background.start(lambda: self._tidy(pending), "tfadaptcp-tidy")] if pending.tidies else []
         try:
-            if pending.tidy_first:
-                self._tidy(pending)
             replies = self._engine.save(request, copies, self._options.timeout_seconds + pending.more_seconds)
             head, told = complete(pending, replies, self._directory, self._engine.read_speed)
             self._last.update(told)
+            concurrent.futures.wait(tidying)
             commit.commit(self._store, self._directory, head, self._claim, pending.parent)
         except BaseException as error:
             if isinstance(error, CommitOutcomeUnknownError):
@@ -458,12 +466,13 @@ class CheckpointManager:
                 self._leftovers.keep(draft.name, *([] if pending.scan is None else [pending.scan.name]))
             self._counters["failed"] += 1
             self._give_up(draft.sequence)
-            pending.error = errors.of_save(draft.name, error)
+            pending.error = self._fence_behind(error) or errors.of_save(draft.name, error)
             _log.warning("Checkpoint %s failed: %s", draft.name, error)
             if isinstance(pending.error, SaveFailedError) and not isinstance(error, CommitOutcomeUnknownError):
+                concurrent.futures.wait(tidying)
                 self._tidy(pending)  # or, if there was no room for it, there will never be
             return
-        self._engine.move_to(self._directory, head)
+        self._engine.lineage.move_to(self._directory, head)
         self._last_head = head
         self._last_committed = draft.sequence
         self._last_scanned_base = 0 if pending.scan is None else pending.scan.start

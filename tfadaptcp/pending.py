@@ -16,7 +16,7 @@ class Pending:
     parent: Optional[Manifest]  # what it is a part of
     is_base: bool
     scan: Optional[ScannedBase] = None  # the base that it is the first to go by
-    tidy_first: bool = False  # a scan has failed, perhaps for want of room, which what it left takes
+    tidies: bool = False  # a scan has failed, perhaps for want of room, which what it left takes
     thread: Optional[threading.Thread] = None
     error: Optional[BaseException] = None
     decision: Optional[Decision] = None

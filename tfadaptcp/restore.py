@@ -1,9 +1,10 @@
 """Restores a checkpoint into a model: tables and slots, dense variables, the optimizer's settings."""
 
+import contextlib
 import logging
 import os
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -115,7 +116,7 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
              selection: Selection, options: EngineOptions) -> RestoreReport:
     start = time.monotonic()
     removed = 0
-    damage = ""
+    damage, begun = "", None
     while candidates:
         head, *candidates = candidates
         try:
@@ -125,6 +126,9 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
                 raise
             # Not the mismatch that it is to the caller, who may take it that nothing was changed.
             raise CheckpointCorruptError(f"{damage}, and the one before it does not fit the model: {error}") from error
+        lost = sorted(set(plan.missing) - set(begun.missing)) if begun is not None else []
+        if lost:
+            raise CheckpointCorruptError(f"{damage}, and the one before it lacks {lost}, which are empty now")
         try:
             bytes_read = _apply(engine, directory, head, plan, options)
         except _DAMAGE as error:
@@ -138,7 +142,7 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             if checkpoint is not None or not candidates:
                 raise CheckpointCorruptError(message) from error
             _log.error("%s. Falling back to %s.", message, candidates[0].name)
-            damage = message
+            damage, begun = message, begun or plan
             continue
         except tf.errors.OpError as error:
             told = errors.of_restore(head.name, directory, error)
@@ -160,14 +164,14 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
 def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: EngineOptions) -> int:
     """Restores what the plan says; returns the bytes read. If that fails, the tables it restores are empty."""
     ops = _ops.lib()
-    engine.move_to(directory, None)
-    engine.last_sequence = max(engine.last_sequence, head.sequence)
-    begin = {"next_sequence": engine.last_sequence + 1, "base_sequence": head.base_sequence,
+    engine.lineage.move_to(directory, None)
+    engine.lineage.last_sequence = max(engine.lineage.last_sequence, head.sequence)
+    begin = {"next_sequence": engine.lineage.last_sequence + 1, "base_sequence": head.base_sequence,
              "tables": {group.ours.name: [i is not None for i in group.take] for group in plan.groups}}
     # Of groups that are restored in part.
     kept = [table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables) if i is None]
-    _begin(engine, begin, options)
     try:
+        _begin(engine, begin, options)
         # Of a head that is not restored as a whole only what has rows for it.
         levels = objects.levels(directory, head, None if plan.continues else [group.theirs.name for group in plan.groups])
         bytes_rows = sum(level["bytes"] for level in levels)
@@ -195,17 +199,30 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
             _restore_dense(engine, directory, head, plan, options)
     except BaseException:
         # Half restored is worse than empty: nobody may take it for the checkpoint. What still reads or applies ends.
-        _begin(engine, begin, options)
+        with contextlib.suppress(Exception), _given_up(engine, "could not be emptied again"):
+            _begin(engine, begin, options)
         raise
     finally:
-        if kept:
-            engine.list_rows(kept)
+        if kept and not engine.is_given_up:
+            with _given_up(engine, "could not be listed"):
+                engine.list_rows(kept)
     if plan.scalars:
         dense.write_scalars(engine.optimizer, head.scalars)
     if plan.continues:
-        engine.move_to(directory, head)
-        engine.was_restored = True
+        engine.lineage.move_to(directory, head)
+        engine.lineage.was_restored = True
     return bytes_dense + bytes_rows
+
+
+@contextlib.contextmanager
+def _given_up(engine: Engine, what: str) -> Iterator[None]:
+    """Gives trackers up if that fails which is to make them know all rows: who saves next has the rows listed anew."""
+    try:
+        yield
+    except BaseException as error:
+        _log.error("In a restore that failed tables %s: %s. The next checkpoint is complete.", what, error)
+        engine.give_up()
+        raise
 
 
 def _begin(engine: Engine, request: Dict[str, Any], options: EngineOptions) -> None:

@@ -40,7 +40,7 @@ class ScannedBase:
         # Of the checkpoints committed since the start, as a policy wants to know.
         self.since = {"checkpoints_since_base": 0, "bytes_written_since_base": 0, "bytes_restore_since_base": 0}
         self._engine = engine
-        self._chain = engine.chain
+        self._chain = engine.lineage.chain
         self._groups = engine.group_specs()
         self._directory = directory
         self._request = {**options, "root": directory, "directory": join(directory, data_path(name)), "kind": "base",
@@ -89,7 +89,7 @@ class ScannedBase:
     def serves(self, engine: Engine, head: Optional[Manifest]) -> bool:
         """Whether the next head of the engine, after `head`, may go by it, now or once it is ready."""
         return (not self._failed and head is not None and head.base_sequence < self.start and engine is self._engine
-                and engine.chain == self._chain and engine.group_specs() == self._groups)
+                and engine.lineage.chain == self._chain and engine.group_specs() == self._groups)
 
     def count(self, written: int, restore: int) -> None:
         """Takes note of a checkpoint that was committed after the start, which wrote `written` bytes of rows, and of

@@ -292,7 +292,8 @@ class Job:
             base, start = put(scan.start, dict(scan.rows)), scan.start
             last = n - 1 if "scan drops increments" in self.broken else scan.start
             increments = tuple(i for i in increments if self.directory.objects[i].sequence > last)
-        head = Head((self.generation, n), position and position.name, None, base, start, increments, put(n, hot),
+        # A complete one too: the heads before it are to age out.
+        head = Head((self.generation, n), self.came_from and self.came_from.name, None, base, start, increments, put(n, hot),
                     pending.copy)
         self.directory.publish(head)
         self.directory.check(head)

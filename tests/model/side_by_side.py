@@ -329,7 +329,7 @@ class SideBySide:
             way = "in place" if manifest.groups[0].num_shards == shards else "routed"
             self.seen[f"restored a differential, {way}"] += 1
         self._job.decay = Decay(engine.estimation.decay)
-        self._job.restore(which, shards, engine.last_sequence + 1)
+        self._job.restore(which, shards, engine.lineage.last_sequence + 1)
         self._make_manager(engine.estimation.decay, self._job.directory.keep, self._options)
 
     def manager(self, decay: int, keep: int, options: int) -> None:

@@ -145,7 +145,7 @@ def test_claims(life, damage):
     away = claim + "x" if damage == "renamed" else os.path.join(life.directory, "..", "away")
     os.rename(claim, away)
     assert life.model.load_adaptcp(life.directory).step == life.step
-    life.model._tfadaptcp_engine.move_to(life.directory, life.manager._last_head)
+    life.model._tfadaptcp_engine.lineage.move_to(life.directory, life.manager._last_head)
     with pytest.raises(tfadaptcp.FencedError, match="vanished"):
         life.checkpoint()
     os.rename(away, claim)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import tfadaptcp
 from tests.support import oracle, rows
+from tfadaptcp import restore
 
 SLOTS = ("", "/m", "/v")
 POLICY = tfadaptcp.policies.Adaptive(restore_weight=8.0, renewal="period", first_period=10, max_restore_factor=50.0)
@@ -150,7 +151,7 @@ def test_names_exchanged(saved):
     found = oracle.take(model)
     assert found.tables["emb0-parameter/v"] == copy.tables["emb0-parameter/m"]
     assert found.tables["emb0-parameter/m"] == copy.tables["emb0-parameter/v"]
-    assert model._tfadaptcp_engine.position_in(str(directory)) is None
+    assert model._tfadaptcp_engine.lineage.position_in(str(directory)) is None
 
 
 def test_what_only_the_model_has_stays(saved, tmp_path):
@@ -259,3 +260,52 @@ def flushed(values):
 def plain(table):
     """{key: row}, whatever the shard."""
     return {key: row for key, (_, row) in table.items()}
+
+
+@pytest.mark.parametrize("fails", ["begin", "list_rows"])
+def test_rows_that_stay_are_saved_after_a_restore_that_failed(saved, tmp_path, monkeypatch, fails):
+    """The tracker of the group was emptied, and what stayed was never listed again: the next base lacked it."""
+    directory, _ = saved
+    model = build(1)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
+    begin = restore._begin
+
+    def begun_and_unanswered(*args):
+        begin(*args)
+        raise tfadaptcp.DeadlineError("No answer from ps 1")
+
+    def unlisted(*unused):
+        raise tfadaptcp.DeadlineError("No answer from ps 1")
+
+    with monkeypatch.context() as patch:
+        if fails == "begin":
+            patch.setattr(restore, "_begin", begun_and_unanswered)
+        else:
+            patch.setattr("tfadaptcp.engine.Engine.list_rows", unlisted)
+        with pytest.raises(tfadaptcp.DeadlineError):
+            model.load_adaptcp(directory, tables=["emb0-parameter/m"])
+    kept = dict(oracle.take(model).tables)
+    assert kept["emb0-parameter"] and kept["emb0-parameter/v"]
+    manager.save()
+    manager.wait()
+    fresh = oracle.build("adam", tables=2, seed=3)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(oracle.take(model), fresh)
+
+
+def test_a_fallback_that_lacks_what_the_damaged_one_had(tmp_path):
+    """`strict=False` leaves alone what a checkpoint lacks. What the damaged one has emptied is not left alone."""
+    small = oracle.build("adam", tables=1)
+    rows.write(small, range(20))
+    manager = tfadaptcp.CheckpointManager(small, tmp_path)
+    manager.save()
+    manager.close()
+    large = oracle.build("adam", tables=2)
+    rows.write(large, range(20))
+    manager = tfadaptcp.CheckpointManager(large, tmp_path)
+    manager.save()
+    manager.wait()
+    base, = (tmp_path / "data" / manager.latest_checkpoint).glob("base-*")
+    base.write_bytes(base.read_bytes()[:-1])
+    with pytest.raises(tfadaptcp.CheckpointCorruptError, match="the one before it lacks.*emb1-parameter"):
+        oracle.build("adam", tables=2, seed=4).load_adaptcp(tmp_path, strict=False, tables=["emb*"])

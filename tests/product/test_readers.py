@@ -80,7 +80,7 @@ class Removal:
         rows.write(self.model, range(self.step, 20 + self.step), seed=self.step)
         # A base, so that nothing of the one before is needed; data goes one pass after its manifest.
         for _ in range(3):
-            self.manager._engine.move_to(self.manager._directory, None)
+            self.manager._engine.lineage.move_to(self.manager._directory, None)
             self.manager.save()
             self.manager.wait()
 

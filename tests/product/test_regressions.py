@@ -285,7 +285,7 @@ def test_an_interrupt_between_cut_and_save_gives_the_checkpoint_up(tmp_path, mon
         with pytest.raises(KeyboardInterrupt):
             manager.save()
     with pytest.raises(tf.errors.FailedPreconditionError, match="Pending: none"):
-        manager.engine.save({"sequence": manager.engine.last_sequence, "directory": str(tmp_path),
+        manager.engine.save({"sequence": manager.engine.lineage.last_sequence, "directory": str(tmp_path),
                              "segment_bytes": 1 << 20, "block_bytes": 1 << 20}, {0: []}, 10)
     copy = oracle.take(model)
     manager.save()
@@ -344,7 +344,7 @@ def test_no_request_ends_the_process(tmp_path):
         with pytest.raises(tf.errors.InvalidArgumentError, match="scalar"):
             op(tf.constant(["a", "b"]))
     copy = oracle.take(model)
-    engine.last_sequence = 5
+    engine.lineage.last_sequence = 5
     manager.save()
     manager.wait()
     oracle.check(copy, restored(tmp_path))

@@ -58,6 +58,17 @@ def ensure_current(store: Store, directory: str, claim: Claim) -> None:
             f"while it was in use? Received: {len(claims)} claims. Expected: {claim} among them")
 
 
+def fence(store: Store, directory: str, claim: Claim) -> Optional[FencedError]:
+    """What `ensure_current` raises, None if it doesn't, or nobody can tell."""
+    try:
+        ensure_current(store, directory, claim)
+    except FencedError as error:
+        return error
+    except OSError as error:
+        _log.warning("The claims of %s can't be listed: %s", directory, error)
+    return None
+
+
 def list_claims(store: Store, directory: str) -> List[Claim]:
     """Returns all claims, lowest first. Names that are no claims are passed over with a warning."""
     claims = []

@@ -60,7 +60,7 @@ class LocalFiles:
             self._sync_dir(os.path.dirname(path) or ".")
 
     def sync_names(self, directory: str) -> None:
-        with _reported("sync", directory):
+        with _reported("sync", directory), contextlib.suppress(FileNotFoundError):  # has no names
             self._sync_dir(directory)
 
     def read(self, path: str) -> bytes:

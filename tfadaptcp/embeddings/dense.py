@@ -67,6 +67,10 @@ class Copies:
         """Steps that the optimizer has made; 0 if there is none."""
         return self.numbers.get(STEP, 0)
 
+    def bytes_of(self, host: int) -> int:
+        """Of the tensors of a host; strings count as references."""
+        return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in self.tensors.get(host, ()))
+
     @property
     def scalars(self) -> Dict[str, Any]:
         """The optimizer's settings."""

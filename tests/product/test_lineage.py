@@ -1,0 +1,177 @@
+"""Which heads follow one another, and so age out: complete ones too; and what a manager may go on from."""
+
+import dataclasses
+import os
+
+import pytest
+import tensorflow_recommenders_addons.dynamic_embedding as de
+
+import tfadaptcp
+from tests.support import faults, oracle, rows
+from tests.support.fitting import data
+from tests.support.saving import heads_of
+from tfadaptcp.checkpoint import chain, layout
+
+
+def save(manager, model, seed):
+    rows.write(model, range(seed, seed + 20), seed=seed)
+    copy = oracle.take(model)
+    manager.save()
+    manager.wait()
+    return copy
+
+
+def compile_anew(model):
+    model.compile(de.DynamicEmbeddingOptimizer(oracle.OPTIMIZERS["adam"]()), "mse")
+
+
+def check_newest(directory, copy):
+    fresh = oracle.build("adam", seed=9)
+    fresh.load_adaptcp(directory)
+    oracle.check(copy, fresh)
+
+
+def test_two_managers_in_turn_keep_what_they_are_to(tmp_path):
+    """Each checkpoint is complete, as the other one has moved on; none had a parent, so none was ever too old."""
+    model = oracle.build("adam")
+    managers = [tfadaptcp.CheckpointManager(model, tmp_path / name, max_to_keep=2) for name in "ab"]
+    for turn in range(5):
+        copies = [save(manager, model, 2 * turn + i) for i, manager in enumerate(managers)]
+    for name, copy in zip("ab", copies):
+        assert len(heads_of(tmp_path / name)) == 2
+        assert len(os.listdir(tmp_path / name / "data")) <= 3, "data of a manifest goes one pass later"
+        check_newest(tmp_path / name, copy)
+
+
+def test_optimizers_in_turn_keep_what_they_are_to(tmp_path):
+    """New trackers know of no head. What they save complete follows the checkpoints before all the same."""
+    model = oracle.build("adam")
+    for turn in range(5):
+        compile_anew(model)
+        callback = tfadaptcp.AdaptCPCallback(tmp_path, 2, max_to_keep=2)
+        model.fit(data(2, first=2 * turn), callbacks=[callback], verbose=0)
+        assert len({head.identity for head in heads_of(tmp_path)}) == min(turn + 1, 2)
+    check_newest(tmp_path, oracle.take(model))
+
+
+def test_a_directory_that_was_emptied_in_between(tmp_path):
+    """Sequences begin at 1 again there, below that of the head the model had in it."""
+    model = oracle.build("adam")
+    managers = {}
+    for turn in range(3):
+        for name in "ab":
+            managers[name] = tfadaptcp.CheckpointManager(model, tmp_path / name)
+            copy = save(managers[name], model, turn)
+            managers[name].close()
+    for area in ("claims", "data", "manifests"):
+        for path in sorted((tmp_path / "a" / area).rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+    compile_anew(model)
+    copy = save(tfadaptcp.CheckpointManager(model, tmp_path / "a"), model, 7)
+    check_newest(tmp_path / "a", copy)
+
+
+def test_a_first_checkpoint_that_fails_leaves_nothing(tmp_path):
+    """There were no manifests whose removal could be made durable: nothing was removed, and the disk filled up."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    rows.write(model, range(50))
+    for _ in range(2):
+        # Its third operation: that file is there, and not durable.
+        with faults.plan("errno=28@3;match=base-"):
+            manager.save()
+            with pytest.raises(tfadaptcp.SaveFailedError):
+                manager.wait()
+        assert os.listdir(tmp_path / "data") == []
+    check_newest(tmp_path, save(manager, model, 3))
+
+
+def test_a_restored_head_without_a_manifest_is_not_gone_on_from(tmp_path):
+    """Whoever removed the manifest is about to remove the objects, which are all there still."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
+    save(manager, model, 1)
+    manager.close()
+    other = oracle.build("adam", seed=4)
+    name = other.load_adaptcp(tmp_path).checkpoint
+    os.unlink(tmp_path / layout.manifest_path(layout.parse_head(name)))
+    copy = save(tfadaptcp.CheckpointManager(other, tmp_path, "incremental"), other, 2)
+    head, = heads_of(tmp_path)
+    assert {ref.sequence for ref in head.objects} == {head.sequence}
+    check_newest(tmp_path, copy)
+
+
+def test_a_superseded_manager_on_the_same_servers_stops(tmp_path):
+    """They refuse its cut, before it has looked at the claims. It was told that a checkpoint had failed, each time."""
+    model = oracle.build("adam")
+    first, second = (tfadaptcp.CheckpointManager(model, tmp_path) for _ in range(2))
+    save(first, model, 1)
+    copy = save(second, model, 2)
+    for _ in range(2):
+        with pytest.raises(tfadaptcp.FencedError, match="Another coordinator has claimed"):
+            first.save()
+    check_newest(tmp_path, copy)
+
+
+def test_what_a_new_base_would_have(tmp_path):
+    model = oracle.build("adam", tables=2)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
+    save(manager, model, 1)
+    head, = heads_of(tmp_path)
+    names = [group.name for group in head.groups]
+
+    def bytes_of(sizes, in_base, now, base=None):
+        objects = tuple(dataclasses.replace(ref, bytes=base or 0) if ref.kind == "base" else ref for ref in head.objects)
+        return chain.policy_stats(dataclasses.replace(
+            head, objects=objects, rows={"base": dict(zip(names, in_base))}, table_rows=dict(zip(names, now)),
+            stats={**head.stats, chain.MEASURED: {"bytes_per_row": dict(zip(names, sizes))}})).bytes_of_new_base
+
+    files = sum(ref.kind == "base" for ref in head.objects)
+    base = (4000 * 1000 + 40 * 1000) // files
+    # Small rows, ten times as many; large ones.
+    assert bytes_of((4000, 40), (1000, 1000), (1000, 10_000), base) == pytest.approx(4_400_000)
+    assert bytes_of((4000, 40), (1000, 1000), (10_000, 1000), base) == pytest.approx(40_040_000)
+    assert bytes_of((4000, 40), (1000, 1000), (100, 1000), base) == pytest.approx(440_000)
+    # A base of nothing but the frames of its files; an empty one; one of nothing now.
+    assert bytes_of((4000, 40), (1, 1), (1000, 1000), 50_000) == pytest.approx(4_040_000)
+    assert bytes_of((4000, 40), (0, 0), (1000, 1000), 500) == pytest.approx(4_040_000)
+    assert bytes_of((4000, 40), (0, 0), (0, 0), 500) == 500 * files
+    assert bytes_of((4000, 40), (1000, 1000), (0, 0), base) == 0
+    # As measured: about what the base of these very rows has.
+    stats = chain.policy_stats(head)
+    assert 0.7 * stats.bytes_in_base < stats.bytes_of_new_base <= stats.bytes_in_base, "but for the frame of the file"
+    assert stats.bytes_dense == sum(ref.bytes for ref in head.objects if ref.kind == "dense") > 0
+
+
+def test_two_callbacks_of_one_rhythm_both_save(tmp_path):
+    """The first is always writing when the second is due: it was skipped each time."""
+    model = oracle.build("adam")
+    callbacks = [tfadaptcp.AdaptCPCallback(tmp_path / name, 4, max_to_keep=99) for name in "ab"]
+    during = []
+
+    class Count(tfadaptcp.AdaptCPCallback.__base__):
+        def on_train_batch_end(self, batch, logs=None):
+            # The checkpoints of the others end before the next batch, but not before both have been asked.
+            for callback in callbacks:
+                callback.manager.wait()
+            during[:] = [callback.manager.stats()["committed"] for callback in callbacks]
+
+    model.fit(data(20), callbacks=[*callbacks, Count()], verbose=0)
+    assert min(during) >= 3, during
+
+
+def test_a_cut_that_fails_at_the_end_of_fit_is_tried_again(tmp_path, monkeypatch):
+    model = oracle.build("adam")
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, 4)
+    cut, failed = tfadaptcp.engine.Engine.cut, []
+
+    def failing(self, *args, **kwargs):
+        if int(model.optimizer.iterations.numpy()) == 6 and not failed:
+            failed.append(True)
+            raise tfadaptcp.DeadlineError("no answer")
+        return cut(self, *args, **kwargs)
+
+    monkeypatch.setattr(tfadaptcp.engine.Engine, "cut", failing)
+    model.fit(data(6), callbacks=[callback], verbose=0)
+    assert failed and heads_of(tmp_path)[-1].step == 6
+    check_newest(tmp_path, oracle.take(model))
