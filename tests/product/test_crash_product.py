@@ -17,6 +17,11 @@ def test_killed_at_file_operations(tmp_path):
     # At the start: probe, claim, the restored head published again. Later: checkpoints and retention.
     # How many operations a life makes depends a little on what was left to tidy.
     points = [(at, True) for at in range(1, 40, 3)] + [(1 + i * (total - 1) // 33, False) for i in range(34)]
+    # So few of them are deletions that a sample may have none.
+    whole = tmp_path / "whole"
+    lives.live(f"log={whole}")
+    deletions = [int(line.split()[0]) for line in whole.read_text().splitlines() if line.split()[1] == "delete"]
+    points += [(at, False) for at in deletions[1::max(1, len(deletions) // 5)]]
     killed = []
     for at, early in points:
         reply = lives.live(f"kill@{at};log={log}", early)
