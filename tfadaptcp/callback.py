@@ -160,9 +160,11 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._surface(self.manager.poll())
         if self._scalars is not None:
             self._scalars.write(self.manager.stats())
-        if self._save_freq != "epoch" and self._since_due >= self._save_freq and not self._has_to_queue():
-            self._since_due %= self._save_freq
-            self._save(self._on_pending)
+        if self._save_freq != "epoch" and self._since_due >= self._save_freq:
+            queues = self._has_to_queue()
+            if not queues or self._since_due >= 2 * self._save_freq:
+                self._since_due %= self._save_freq
+                self._save("wait" if queues else self._on_pending)
 
     def on_epoch_end(self, epoch, logs=None):
         # The data may have ended before the epoch, and in the middle of an execution of several steps.
@@ -174,7 +176,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         if self._batch >= steps if steps else not self._stopped:
             self._epoch, self._batch = epoch + 1, 0
         if self._save_freq == "epoch":
-            self._save(self._on_pending)
+            self._save("wait" if self._has_to_queue() else self._on_pending)
 
     def on_train_end(self, logs=None):
         if self._call_off is not None:
@@ -207,7 +209,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         return int(self.model.optimizer.iterations.numpy())
 
     def _has_to_queue(self) -> bool:
-        """Whether another callback's checkpoint is being written: one that is skipped for that would be each time."""
+        """Whether another callback's checkpoint is being written: whoever is skipped for that would be each time. It is asked
+        again after the next batch, and waits once it was due twice."""
         return self._on_pending == "skip" and self.manager.engine.is_writing and not self.manager.is_saving
 
     def _save(self, on_pending) -> bool:

@@ -1,8 +1,11 @@
 """What a manager removes from its directory: checkpoints that are too old, and what failed attempts have left."""
 
+import concurrent.futures
+import contextlib
 import logging
-from typing import List, Optional
+from typing import Callable, Iterator, List, Optional
 
+from tfadaptcp import background
 from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.claims import Claim
 from tfadaptcp.checkpoint.store import Store
@@ -31,6 +34,21 @@ class Leftovers:
         if scan is not None and not scan.has_failed:
             names.append(scan.name)
         retention.collect(self._store, self._directory, claim, self._max_to_keep, names, self._parsed)
+
+    @contextlib.contextmanager
+    def tidied(self, tidy: Optional[Callable[[], None]]) -> Iterator[None]:
+        """Has `tidy` called for what is done inside, and ended when that has: before it on a local disk, whose room it may
+        need; beside it in a remote store, where it may take minutes, while rows wait to be written."""
+        if tidy is None or "://" not in self._directory:
+            if tidy is not None:
+                tidy()
+            yield
+            return
+        passing = background.start(tidy, "tfadaptcp-tidy")
+        try:
+            yield
+        finally:
+            concurrent.futures.wait([passing])
 
     def tidy(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> None:
         """Makes a pass though no checkpoint was committed. What failed for want of room has taken the rest of it, and

@@ -62,6 +62,7 @@ class Lineage:
             self.move_to(directory, head)
         else:
             self._came_from, self.was_restored = (directory, head), False
+            self.last_sequence = max(self.last_sequence, head.sequence)
             self._newest[directory] = head.name
 
 

@@ -1,6 +1,5 @@
 """CheckpointManager: takes cuts, has them written in the background, commits them."""
 
-import concurrent.futures
 import dataclasses
 import logging
 import os
@@ -10,7 +9,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import at_exit, background, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
+from tfadaptcp import at_exit, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
@@ -452,13 +451,11 @@ class CheckpointManager:
         """Background thread: writes, commits, tells the hosts, tidies up."""
         draft = pending.draft
         start = time.monotonic()
-        # While rows are captured: removing much from a remote store takes minutes.
-        tidying = [background.start(lambda: self._tidy(pending), "tfadaptcp-tidy")] if pending.tidies else []
         try:
-            replies = self._engine.save(request, copies, self._options.timeout_seconds + pending.more_seconds)
+            with self._leftovers.tidied((lambda: self._tidy(pending)) if pending.tidies else None):
+                replies = self._engine.save(request, copies, self._options.timeout_seconds + pending.more_seconds)
             head, told = complete(pending, replies, self._directory, self._engine.read_speed)
             self._last.update(told)
-            concurrent.futures.wait(tidying)
             commit.commit(self._store, self._directory, head, self._claim, pending.parent)
         except BaseException as error:
             if isinstance(error, CommitOutcomeUnknownError):
@@ -469,7 +466,6 @@ class CheckpointManager:
             pending.error = self._fence_behind(error) or errors.of_save(draft.name, error)
             _log.warning("Checkpoint %s failed: %s", draft.name, error)
             if isinstance(pending.error, SaveFailedError) and not isinstance(error, CommitOutcomeUnknownError):
-                concurrent.futures.wait(tidying)
                 self._tidy(pending)  # or, if there was no room for it, there will never be
             return
         self._engine.lineage.move_to(self._directory, head)

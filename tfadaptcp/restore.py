@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import time
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 import tensorflow as tf
 
@@ -116,7 +116,8 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
              selection: Selection, options: EngineOptions) -> RestoreReport:
     start = time.monotonic()
     removed = 0
-    damage, begun = "", None
+    damage = ""
+    emptied: Set[str] = set()  # tables that a head was to fill, and did not
     while candidates:
         head, *candidates = candidates
         try:
@@ -126,23 +127,28 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
                 raise
             # Not the mismatch that it is to the caller, who may take it that nothing was changed.
             raise CheckpointCorruptError(f"{damage}, and the one before it does not fit the model: {error}") from error
-        lost = sorted(set(plan.missing) - set(begun.missing)) if begun is not None else []
+        lost = sorted(emptied & set(plan.missing))
         if lost:
             raise CheckpointCorruptError(f"{damage}, and the one before it lacks {lost}, which are empty now")
         try:
             bytes_read = _apply(engine, directory, head, plan, options)
         except _DAMAGE as error:
             message = f"checkpoint {head.name} of {directory} is damaged: {errors.text_of(error)}"
+            emptied.update(table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables)
+                           if i is not None)
+            if engine.is_given_up:
+                raise CheckpointCorruptError(message) from error
             if removed < heads.REMOVALS and commit.is_removed(Store(deadline_seconds=options.timeout_seconds), directory, head):
                 # By retention, under our eyes; and those before it too. There is a newer one.
                 removed += 1
+                damage = damage or f"checkpoint {head.name} of {directory} was removed while it was read"
                 _log.warning("Checkpoint %s of %s was removed while it was read. Looking again.", head.name, directory)
                 candidates = heads.candidates(Store(deadline_seconds=options.timeout_seconds), directory, checkpoint)
                 continue
             if checkpoint is not None or not candidates:
                 raise CheckpointCorruptError(message) from error
             _log.error("%s. Falling back to %s.", message, candidates[0].name)
-            damage, begun = message, begun or plan
+            damage = message
             continue
         except tf.errors.OpError as error:
             told = errors.of_restore(head.name, directory, error)

@@ -117,8 +117,8 @@ def _mean_size(head: Manifest) -> float:
 
 
 def _bytes_of_new_base(head: Manifest) -> float:
-    """As the last one, for the rows that there are now: of each group in proportion, by the size that its rows have been
-    measured to have. But no more than these sizes alone would give, as the frames of files are much of a tiny base."""
+    """As the last one, for the rows that there are now: in proportion, groups weighed by the size that their rows have been
+    measured to have. Of a tiny base the frames of files are much, and stay as they are when rows come."""
     sizes, base = measured(head).get("bytes_per_row", {}), _bytes(head, "base")
     if not sizes or not head.table_rows:
         return base
@@ -127,7 +127,9 @@ def _bytes_of_new_base(head: Manifest) -> float:
         return sum(size * rows.get(group, 0) for group, size in sizes.items())
 
     now, then = weighed(head.table_rows), weighed(head.rows.get("base", {}))
-    return min(now, base * now / then) if then else now or base
+    if now >= then:
+        return min(base * now / then, base + now - then) if then else base + now
+    return base * now / then
 
 
 def _rows(head: Manifest, kind: str) -> int:
