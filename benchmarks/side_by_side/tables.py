@@ -1,10 +1,11 @@
 """The tables of the report, in Markdown."""
 
+import collections
 import statistics
 from typing import Any, Callable, Dict, List
 
 from benchmarks.side_by_side import losses
-from benchmarks.side_by_side.cells import REGIMES, Cell
+from benchmarks.side_by_side.cells import REGIMES, ROUNDS, Cell
 from benchmarks.side_by_side.systems import SYSTEMS
 from benchmarks.side_by_side.targets import Target
 
@@ -30,7 +31,7 @@ def training_table(conditions: Cell, results: List[Result]) -> List[str]:
     """All systems under the same conditions; medians over the rounds."""
     own = [result for result in results if Cell(**result["cell"]).conditions == conditions]
     compared = losses.throughput(own).get(conditions, {})
-    lines = [f"**{_conditions(conditions)}**", "",
+    lines = [f"**{_conditions(conditions)}**{_rounds(own)}", "",
              "| system | throughput, of none | between bases | loss, 95 % | ms per step p50 / p99 / max | CPU ms "
              "per step ps + workers + chief (store) | MB per checkpoint | training waited | "
              "peak MB ps / worker / chief | checkpoints | |",
@@ -89,7 +90,7 @@ def restore_table(conditions: Cell, results: List[Result]) -> List[str]:
     """Restores of all systems under the same conditions; medians over the rounds."""
     own = [result for result in results if Cell(**result["cell"]).conditions == conditions]
     lines = [f"**Restore after {conditions.checkpoints} checkpoints into {conditions.restore_ps} ps, "
-             f"{_conditions(conditions)}**", "",
+             f"{_conditions(conditions)}**{_rounds(own)}", "",
              "| system | seconds | MB read | readers | times AdaptCP's | |", "|---|---|---|---|---|---|"]
     seconds = losses.by_round(own, "seconds").get(conditions, {})
     for name in sorted(seconds, key=list(SYSTEMS).index):
@@ -102,6 +103,14 @@ def restore_table(conditions: Cell, results: List[Result]) -> List[str]:
             f"{statistics.median(times):.2f}" if times else "-",
             f"computed: read at {computed['line_faster']:.1f} times the caps |" if computed else "|"]))
     return lines + [""]
+
+
+def _rounds(cells: List[Result]) -> str:
+    """How often each system was measured."""
+    counts = collections.Counter(cell["cell"]["system"] for cell in cells).values()
+    least, most = min(counts), max(counts)
+    rounds = f"{least}" if least == most else f"{least} to {most}"
+    return f"; {rounds} rounds" + (f" of {ROUNDS}: not finished, and preliminary" if least < ROUNDS else "")
 
 
 def _conditions(cell: Cell) -> str:

@@ -59,6 +59,7 @@ def test_tables(store, tmp_path):
             "(1.0) | 25.0 | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped | of 12 checkpoints one is a base, beside, 3.0 s "
             "longer |") in text
     assert "| Check-N-Run | 101.0 | 2000 | 2 | 10.10 | |" in text
+    assert text.count("; 3 rounds of 5: not finished, and preliminary") == 2
     assert "| Zipf 1.2 | 1.200 (0.900), incr_ckpt_10 | 1.005 (1.000), full |" in text
     assert "| Zipf 1.4 | 0.900 (0.900), full |  |" in text
     summary = json.loads((tmp_path / "results" / "report" / report.SUMMARY).read_text())
