@@ -10,14 +10,18 @@ from benchmarks.side_by_side.systems import SYSTEMS
 
 
 def draw(results: List[Dict[str, Any]], path: Path) -> None:
-    """Draws throughput by interval, restore time by system, throughput over Check-N-Run by rows."""
+    """Draws throughput by interval, throughput over Check-N-Run by rows, and restore time by system where measured."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    restored = any(result["cell"]["kind"] == "restore" for result in results)
+    panels = 2 + restored
+    figure, (left, right, *more) = pyplot.subplots(1, panels, figsize=(5 * panels, 4.5), layout="constrained")
+    left.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)
     _against_interval(left, losses.throughput(results))
-    _restores(middle, results)
     _against_rows(right, losses.throughput(results, "check_n_run"))
+    for axes in more:
+        _restores(axes, results)
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
 
