@@ -39,16 +39,15 @@ class Leftovers:
     def tidied(self, tidy: Optional[Callable[[], None]]) -> Iterator[None]:
         """Has `tidy` called for what is done inside, and ended when that has: before it on a local disk, whose room it may
         need; beside it in a remote store, where it may take minutes, while rows wait to be written."""
-        if tidy is None or "://" not in self._directory:
-            if tidy is not None:
-                tidy()
-            yield
-            return
-        passing = background.start(tidy, "tfadaptcp-tidy")
+        beside = []
+        if tidy is not None and "://" in self._directory:
+            beside.append(background.start(tidy, "tfadaptcp-tidy"))
+        elif tidy is not None:
+            tidy()
         try:
             yield
         finally:
-            concurrent.futures.wait([passing])
+            concurrent.futures.wait(beside)
 
     def tidy(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> None:
         """Makes a pass though no checkpoint was committed. What failed for want of room has taken the rest of it, and

@@ -134,8 +134,7 @@ def _restore(engine: Engine, directory: str, candidates: List[Manifest], checkpo
             bytes_read = _apply(engine, directory, head, plan, options)
         except _DAMAGE as error:
             message = f"checkpoint {head.name} of {directory} is damaged: {errors.text_of(error)}"
-            emptied.update(table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables)
-                           if i is not None)
+            emptied.update(_tables(plan, restored=True))
             if engine.is_given_up:
                 raise CheckpointCorruptError(message) from error
             if removed < heads.REMOVALS and commit.is_removed(Store(deadline_seconds=options.timeout_seconds), directory, head):
@@ -174,8 +173,7 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
     engine.lineage.last_sequence = max(engine.lineage.last_sequence, head.sequence)
     begin = {"next_sequence": engine.lineage.last_sequence + 1, "base_sequence": head.base_sequence,
              "tables": {group.ours.name: [i is not None for i in group.take] for group in plan.groups}}
-    # Of groups that are restored in part.
-    kept = [table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables) if i is None]
+    kept = _tables(plan, restored=False)
     try:
         _begin(engine, begin, options)
         # Of a head that is not restored as a whole only what has rows for it.
@@ -218,6 +216,12 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
         engine.lineage.move_to(directory, head)
         engine.lineage.was_restored = True
     return bytes_dense + bytes_rows
+
+
+def _tables(plan: Plan, restored: bool) -> List[str]:
+    """The tables that are restored, or those that stay in groups which are restored in part."""
+    return [table.name for group in plan.groups for i, table in zip(group.take, group.ours.tables)
+            if (i is not None) == restored]
 
 
 @contextlib.contextmanager

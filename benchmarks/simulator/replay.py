@@ -91,9 +91,9 @@ class Replay:
         return PolicyStats(
             has_base=self._has_base, checkpoints_since_base=self._since, last_period=self._last_period,
             rows_total=self._live, rows_unsaved=unsaved, bytes_per_row=size, rows_in_base=self._in_base,
-            bytes_in_base=self._in_base * size, bytes_of_new_base=self._live * size, bytes_written_since_base=self._written * size,
-            bytes_last_checkpoint=self._last * size, bytes_differential=self._differential * size,
-            bytes_restore=restore * size, bytes_restore_since_base=self._restored * size)
+            bytes_in_base=self._in_base * size, bytes_of_new_base=self._live * size,
+            bytes_written_since_base=self._written * size, bytes_last_checkpoint=self._last * size,
+            bytes_differential=self._differential * size, bytes_restore=restore * size, bytes_restore_since_base=self._restored * size)
 
     def checkpoint(self, n: int, updated: np.ndarray, live: int) -> None:
         """Checkpoint n, at the end of interval n; `updated` rows in it, `live` rows in all."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import threading
 
 import pytest
 import tensorflow as tf
@@ -11,7 +12,9 @@ import tfadaptcp
 from tests.support import faults, oracle, rows
 from tests.support.fitting import data
 from tests.support.saving import heads_of
-from tfadaptcp.checkpoint import chain, layout
+from tfadaptcp.checkpoint import chain, claims, layout
+from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.leftovers import Leftovers
 
 
 def save(manager, model, seed):
@@ -112,6 +115,42 @@ def test_a_superseded_manager_on_the_same_servers_stops(tmp_path):
         with pytest.raises(tfadaptcp.FencedError, match="Another coordinator has claimed"):
             first.save()
     check_newest(tmp_path, copy)
+
+
+def test_a_superseded_manager_whose_save_is_refused_stops(tmp_path, monkeypatch):
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    save(manager, model, 1)
+
+    def refused(self, *unused):
+        claims.take(Store(), str(tmp_path))
+        raise tf.errors.FailedPreconditionError(None, None, "generation 1 is superseded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tfadaptcp.engine.Engine, "save", refused)
+        manager.save()
+        with pytest.raises(tfadaptcp.FencedError, match="Another coordinator has claimed"):
+            manager.wait()
+    with pytest.raises(tfadaptcp.FencedError):
+        manager.save()
+
+
+@pytest.mark.parametrize("directory, order", [("/checkpoints", ["tidied", "saved"]),
+                                              ("gs://bucket/checkpoints", ["saved", "tidied"])])
+def test_what_failed_scans_left_goes_before_a_save_or_beside_it(directory, order):
+    """The room of a local disk may be needed; a remote store may take minutes, and rows wait."""
+    done, is_saved = [], threading.Event()
+
+    def tidy():
+        if "://" in directory:
+            assert is_saved.wait(60)
+        done.append("tidied")
+
+    with pytest.raises(OSError), Leftovers(Store(), directory, 1).tidied(tidy):
+        done.append("saved")
+        is_saved.set()
+        raise OSError("a save that fails waits for it, too")
+    assert done == order
 
 
 def test_what_a_new_base_would_have(tmp_path):
