@@ -10,7 +10,7 @@ one purpose of comparing the restored model with it, bit for bit.
 With `--policy check_n_run`, or another name of `tfadaptcp.policies.get`, the same jobs run on the system of that name.
 
 Exit code 0 only if the two are equal, and AdaptCP's checkpoints had hot and cold rows, captured in the background and by
-updates.
+lookups or updates.
 """
 
 from __future__ import annotations

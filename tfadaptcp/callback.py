@@ -64,7 +64,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         report: the `RestoreReport` of `restore=True`, None if nothing was restored.
 
     Raises:
-        ValueError: an argument is wrong.
+        ValueError: an argument is wrong. When training begins, or with the first batch of a model that is built by it, what
+            `CheckpointManager` raises: the directory is looked at then.
     """
 
     def __init__(self, directory: Union[str, os.PathLike], save_freq: Union[int, str] = 1000,

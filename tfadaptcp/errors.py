@@ -67,7 +67,10 @@ class MissingPluginError(UnsupportedStoreError):
 
 
 class UntrackableTableError(AdaptCPError, ValueError):
-    """Writes to this kind of table can't be seen (GPU/HKV, Redis), so its rows can't be saved."""
+    """Writes to a table can't be seen, so its rows can't be saved.
+
+    It is of a kind that has other ops (GPU, Redis), was made before `import tfadaptcp`, or hangs on the optimizer alone.
+    """
 
 
 class UnsupportedVariableError(AdaptCPError, ValueError):

@@ -63,8 +63,8 @@ class RestoreReport:
 
     Attributes:
         checkpoint: the name of the checkpoint restored.
-        step, epoch, batch: as in its `CheckpointInfo`; `fit(initial_epoch=report.epoch)` goes on from there.
-        rows: {table: rows it holds now}, slots included.
+        step, epoch, batch: as in its `CheckpointInfo`; `fit(initial_epoch=report.epoch, epochs=...)` goes on from there.
+        rows: {table: rows at the cut, by TFRA's count} of those restored, slots included.
         bytes_read: of all objects read.
         seconds: wall time.
         missing: tables and dense variables of the model that the checkpoint lacks (with `strict=False`).

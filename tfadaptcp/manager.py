@@ -40,14 +40,14 @@ class CheckpointManager:
         manager.wait()
 
     One thread calls the methods, that which trains or schedules the steps; `stats` may be called from any.
-    The directory is written to from the first save on: then the manager claims it, and an older coordinator that still
-    writes there stops.
+    A new manager writes a small file into the directory, from here and from every parameter server, and deletes it. From its
+    first save on the directory is its own: then it claims it, and an older coordinator that still writes there stops.
 
     Args:
         model: a built `tf.keras.Model`.
         directory: local path or URL of the checkpoint directory. Every parameter server must reach it by this name.
         policy: what is hot and when a new base is due: a name or an object of `tfadaptcp.policies`.
-        optimizer: None: `model.optimizer`. False: the weights only.
+        optimizer: None: `model.optimizer`. False: the weights only. Or the optimizer of a model that is not compiled.
         buffer_dir: local path on every parameter server, best on its fastest disk: segments become durable there first,
             which frees memory, and are uploaded from there. A checkpoint counts when it is durable in `directory`.
         max_to_keep: checkpoints of this lineage that stay.
@@ -56,9 +56,11 @@ class CheckpointManager:
 
     Raises:
         UnbuiltModelError: the model has no variables yet.
-        UntrackableTableError: a table's writes can't be tracked; named.
+        UntrackableTableError, UnsupportedVariableError: a table's writes can't be tracked, a variable not be held; named.
+        CheckpointMismatchError: two tables or variables of one name.
         ValueError: an argument is wrong; trainable tables and no optimizer.
         UnsupportedStoreError, StoreUnavailableError: the directory can't be written to.
+        DeadlineError: a parameter server or the store did not answer.
     """
 
     def __init__(self, model: tf.keras.Model, directory: Union[str, os.PathLike],
@@ -117,9 +119,14 @@ class CheckpointManager:
             Its info, rows and bytes None; None if it was skipped.
 
         Raises:
+            ValueError: `on_pending` is unknown.
+            RuntimeError: the manager is closed.
             FencedError: another coordinator has claimed the directory.
-            SaveFailedError: the cut failed, on the parameter server named; the rows stay unsaved.
-            StoreUnavailableError: the directory could not be listed.
+            SaveFailedError: the cut failed, on the parameter server named; the rows stay unsaved. Or the model has another
+                optimizer than when the manager was made.
+            StoreUnavailableError: the directory could not be listed or claimed.
+            CommitOutcomeUnknownError: the head that a restored model goes on from could not be published again.
+            DeadlineError: the store, a parameter server or the checkpoint before did not answer, or end, in time.
             Exception: whatever a scheduled step raised while the cut waited for it.
         """
         if on_pending not in ON_PENDING:
@@ -156,7 +163,10 @@ class CheckpointManager:
     def wait(self) -> Optional[CheckpointInfo]:
         """Waits until the pending checkpoint is durable and returns its complete info, that of the last one if none is.
 
+        None if this manager has committed none.
+
         Raises:
+            DeadlineError: it has not ended in time, and is still pending.
             SaveFailedError, StoreUnavailableError, FencedError, ...: what failed since the last call, once. Training may
                 go on: the rows are unsaved again and belong to the next checkpoint.
         """
@@ -184,7 +194,12 @@ class CheckpointManager:
     def restore(self, checkpoint: Optional[str] = None, strict: bool = True, *,
                 tables: Union[None, str, Iterable[str]] = None, rename: Optional[Mapping[str, str]] = None,
                 optimizer: bool = True, cast: bool = False) -> RestoreReport:
-        """Restores the newest checkpoint of the directory, or the one named; see `Model.load_adaptcp`."""
+        """Restores the newest checkpoint of the directory, or the one named; see `Model.load_adaptcp`.
+
+        Raises:
+            SaveFailedError: the model has another optimizer than when the manager was made.
+            AdaptCPError, ValueError: as `Model.load_adaptcp`.
+        """
         from tfadaptcp import matching, restore
         selection = matching.Selection.of(tables, rename, optimizer, cast)
         self._require_its_optimizer()
@@ -198,7 +213,10 @@ class CheckpointManager:
 
     @property
     def checkpoints(self) -> List[CheckpointInfo]:
-        """Every valid checkpoint in the directory, oldest first, those of other lineages too."""
+        """Every valid checkpoint in the directory, oldest first, those of other lineages too.
+
+        Raises StoreUnavailableError if it can't be listed, DeadlineError if that does not end; so does `latest_checkpoint`.
+        """
         return [CheckpointInfo.of(head) for head in commit.list_heads(self._store, self._directory)[0]]
 
     @property
@@ -208,7 +226,10 @@ class CheckpointManager:
         return None if head is None else head.name
 
     def serves(self, model: tf.keras.Model) -> bool:
-        """Whether this manager's checkpoints are those of `model` as it is now: with the optimizer it has now."""
+        """Whether this manager's checkpoints are those of `model` as it is now: with the optimizer it has now.
+
+        A model that has changed is tracked anew for that; raises what the constructor raises.
+        """
         return (not self._closed and model is self._model
                 and attach(model, self._optimizer, self._estimation, self._options.timeout_seconds) is self._engine)
 
@@ -228,7 +249,8 @@ class CheckpointManager:
         those of the committed that began to go by a new base. "pending": whether one is being written,
         "scanning": whether a base is being read beside training.
 
-        Of the last checkpoint, sums over the parameter servers if nothing else is said:
+        Of the last checkpoint, counts and bytes summed over the parameter servers, seconds those of the slowest, if nothing
+        else is said:
           * "step"; "threshold": the update probability above which a row was hot, and what else the policy says of it
             ("solver", "hazard", "period"); "hot_rows", "cold_rows" written, "rows" {kind: {group: rows}} and "bytes"
             {kind: bytes}; "predicted" at the cut and "actual": "hot_rows", "cold_rows", "bytes_written" (of rows),
@@ -237,7 +259,7 @@ class CheckpointManager:
             "read_bytes_per_second" of the last restore, "bytes_per_row" {group: bytes}; each once it is known.
           * Who captured the rows: "rows_by_drain" in the background, of its own accord, "rows_by_lookup" because a
             lookup hurried them, "rows_by_update" an update that came first; "updates_delayed" waited,
-            "update_wait_seconds" altogether, because the memory for captured rows was full, and the drain
+            "update_wait_seconds" altogether, on all servers, because the memory for captured rows was full, and the drain
             "capture_wait_seconds"; "rest_seconds" are what threads left to training on a busy machine.
             "capture_peak_bytes": the most that was captured and not encoded yet.
           * Who wrote them: "encoder_threads", "upload_threads" at once, "uploads" of segments, "upload_retries" after

@@ -39,7 +39,7 @@ class EngineOptions:
             many encode them; there is one of each to begin with, and one more where one has more to do than it can.
             None: automatic, the number of cores.
         upload_threads: at most so many segments per parameter server are written to the store at once. None: automatic,
-            8, or 2 where the store is a local path.
+            8, or 2 where the store is a local path that is written to directly.
         lookup_capture: rows that a training step looks up while a checkpoint is pending are captured next, so that
             the time between lookup and update hides it.
         segment_bytes: a file is closed before it gets larger than this, unless it has one block only. None: automatic,
@@ -47,11 +47,12 @@ class EngineOptions:
             much that a checkpoint keeps all upload threads busy: at least 2 MiB, at most an eighth of `buffer_bytes`,
             and 64 MiB, or 128 MiB with `buffer_dir`.
         block_bytes: rows are gathered to blocks of about this size.
-        capture_memory_bytes: limit, per parameter server, for rows that are captured and not encoded yet. None:
+        capture_memory_bytes: limit, per parameter server, for rows of a checkpoint that are captured and not encoded yet, and
+            once more for those of a base that is read beside training. Strings are counted when they have been read. None:
             automatic, a 32nd of the machine's memory, at least 64 MiB and at most 1 GiB.
         buffer_bytes: limit, per parameter server, for segments that are encoded and not in the store yet: in memory, or on
-            the disk of `buffer_dir`. It is passed by at most one block per writer thread. None: automatic, as
-            `capture_memory_bytes`, or half of what is free in `buffer_dir`. Means nothing for a local path without
+            the disk of `buffer_dir`. It is passed by at most one block per writer thread. None: automatic, by the rule of
+            `capture_memory_bytes`, or half of what is free in `buffer_dir`, at least 64 MiB. Means nothing for a local path without
             `buffer_dir`, which is written to directly.
         upload_bytes_per_second: limit, per parameter server, for what is uploaded, on average: file systems that gather
             a whole object before they send it, as that of gs:// does, send a segment at a time. None: none. Means
@@ -61,13 +62,15 @@ class EngineOptions:
         drain_timeout_seconds: a save that waits longer for scheduled steps is skipped.
         update_wait_seconds: an update that waits longer for capture memory gives the pending checkpoint up and goes on.
         restore_threads: so many threads per parameter server read files of a restore. None: as many as it takes, so that
-            rows need not wait to be applied, up to 16 where the store is remote.
+            rows need not wait to be applied, up to 16 where the store is remote, else the number of cores, 2 to 8.
         restore_memory_bytes: limit, per parameter server, for files of a restore in memory; one that is larger passes
             alone. None: two of the largest, or eight where the store is remote, at least 32 MiB, at most 1 GiB.
-        restore_timeout_seconds: a restore that takes longer is given up. A store that fails for `timeout_seconds` ends
-            it too.
-        progress: whether a restore shows how far it is, on stderr. None: if that is a terminal, and it takes longer than
-            some seconds.
+        restore_timeout_seconds: a restore is given up of which a part, that is tables that are grown, rows, or dense variables,
+            takes longer. A store that fails for 0.8 of `timeout_seconds` ends it too.
+        progress: whether a restore that takes longer than three seconds shows how far it is, on stderr. None: if that is a
+            terminal.
+
+    Seconds are above 0 and at most 1e6, threads 1 to 1024, bytes 1 to 2^62.
 
     Raises:
         ValueError: a value is unknown or out of range.

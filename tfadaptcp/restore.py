@@ -39,7 +39,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     """Restores the newest checkpoint of a directory, or the one named, into this model, as a whole or in part.
 
     Tables, optimizer slots, dense variables and the optimizer's settings are replaced by those of the checkpoint, also in
-    a freshly built model before its first step, and with any number of parameter servers. Reading only: the directory
+    a freshly built model before its first step, and with any number of parameter servers. A model without an optimizer,
+    its own or one told to its `CheckpointManager`, gets its weights alone. Reading only: the directory
     may be written to by another job meanwhile. To be called while the model doesn't train.
 
     What is not restored stays as it is, rows and all. After a restore in part (`tables`, `rename`, `optimizer=False`, a
@@ -75,6 +76,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         ValueError: an argument is of the wrong kind.
         CheckpointCorruptError: the checkpoint named is damaged, or all are; names file and offset.
         StoreUnavailableError: the directory can't be read: never taken for "no checkpoint".
+        UntrackableTableError, UnsupportedVariableError: the model holds what can't be tracked; named.
+        UnsupportedStoreError: nothing here knows the scheme of the directory.
         RestoreFailedError: a parameter server was restarted, or another manager took its tables over.
         DeadlineError: a checkpoint that is being written, a parameter server or the restore took too long.
     """

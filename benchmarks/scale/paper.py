@@ -63,7 +63,7 @@ def on_a_server(setting: Setting, inputs: Mapping[str, float]) -> Figures:
         "rows": Figure(rows, "", "rows of a ps", "keys, ps"),
         "tables": Figure(tables, "B", "tables", "rows, table_bytes_per_row"),
         "tracker": Figure(tracker, "B", "tracker", "rows, tracker_bytes_per_row"),
-        "growth": Figure(growth, "B", "more while a table doubles, for want of init_size", "tables: half of one"),
+        "growth": Figure(growth, "B", "more while a table doubles, for want of init_capacity", "tables: half of one"),
         "memory": Figure(tables + tracker + growth + _BUFFERS, "B", "altogether, with 2 GiB of buffers",
                          "tables, tracker, growth"),
         "stall": Figure(inputs["longest_write_ms"] / 1e3 + rows * inputs["longest_write_ms_per_row"] / 1e3
@@ -170,7 +170,7 @@ def breaks(setting: Setting, inputs: Mapping[str, float], head: float) -> List[B
         ("Python of commit and retention", largest["commit"].value + largest["retention"].value, interval / 20, "s",
          "a twentieth of the interval: the thread that schedules steps shares the interpreter"),
         ("memory of a ps", server["memory"].value, setting.memory_bytes, "B", "the kernel kills it"),
-        ("the longest write while a table doubles, for want of init_size", server["doubling"].value, 1.0, "s", "steps wait"),
+        ("the longest write while a table doubles, for want of init_capacity", server["doubling"].value, 1.0, "s", "steps wait"),
         ("the same, when a cut comes", server["doubling"].value, 30.0, "s",
          "it waits no longer, and that checkpoint has failed: the next one has its rows"),
         ("the longest write while the tracker grows", server["stall"].value, 1.0, "s", "steps wait"),
@@ -178,7 +178,7 @@ def breaks(setting: Setting, inputs: Mapping[str, float], head: float) -> List[B
          "the name node refuses more"),
         ("memory of the coordinator", largest["memory"].value, setting.memory_bytes, "B", "the kernel kills it"),
         ("a restore, or a base read beside training", max(base["restore"].value, base["seconds"].value), 6 * 3600.0, "s",
-         "they are given up (`restore_timeout_seconds`)"),
+         "they are given up (the restore by `restore_timeout_seconds`, which may be more)"),
         ("a reply of a ps", coordinator["reply"].value, PUBLISHED["grpc_message_bytes"].value, "B", "gRPC refuses it")]
     return sorted((Break(what, value, limit, unit, why, setting.keys * limit / value)
                    for what, value, limit, unit, why in found if value > 0), key=lambda item: item.at)

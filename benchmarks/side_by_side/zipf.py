@@ -1,5 +1,6 @@
 """Which keys a batch accesses: Zipf's law, with the exponent at which 0.1 % of the keys take 90 % of the accesses."""
 
+import functools
 from typing import Any
 
 HOT_KEYS, HOT_ACCESSES = 0.001, 0.9
@@ -25,6 +26,14 @@ def exponent(keys: int) -> float:
 def key_of(rank: Any, keys: int) -> Any:
     """The key of a rank, int64; the most frequent is 0. Works on tensors and arrays."""
     return rank * SCATTER % keys
+
+
+@functools.lru_cache(maxsize=None)
+def distinct(accesses: int, keys: int) -> float:
+    """How many keys so many accesses meet, on average."""
+    import numpy
+    ends = share(exponent(keys), keys, numpy.arange(keys + 1) / keys)
+    return float((1 - (1 - numpy.diff(ends)) ** accesses).sum())
 
 
 def draw(shape: Any, seed: Any, keys: int) -> Any:

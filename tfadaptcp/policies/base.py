@@ -139,4 +139,4 @@ class Policy(Protocol):
         """Returns t for the next checkpoint: an unsaved row is hot if its p > t; ALL_HOT (-1), NONE_HOT (inf)."""
 
     def base_due(self, stats: PolicyStats) -> bool:
-        """Whether a new base is to be made now. Asked after each commit, and before the first checkpoint."""
+        """Whether a new base is to be made now. Asked at each cut but the first, while none is being read."""

@@ -50,7 +50,7 @@ class Incremental:
 class Differential:
     """Saves all rows updated since the base, each time; a restore reads the base and one differential.
 
-    The first checkpoint is the base. No other is ever made.
+    The first checkpoint is the base. It asks for no other; a change of tables as wholes makes one all the same.
     """
 
     name = "differential"
