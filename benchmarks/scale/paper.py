@@ -70,7 +70,7 @@ def on_a_server(setting: Setting, inputs: Mapping[str, float]) -> Figures:
                         - inputs["longest_write_rows"] * inputs["longest_write_ms_per_row"] / 1e3, "s",
                         "the longest write while the tracker grows", "rows, longest_write_ms, longest_write_ms_per_row"),
         "doubling": Figure(rows * inputs["growth_ns_per_row"] / 1e9, "s", "the longest write while a table doubles, for want "
-                           "of init_size", "rows, growth_ns_per_row"),
+                           "of init_capacity", "rows, growth_ns_per_row"),
         "gate": Figure(inputs["gate_ms"] / 1e3, "s", "a cut of everything under the closed gate: it swaps lists, whatever "
                        "their length", "gate_ms"),
         "resolve": Figure(rows * inputs["resolve_ns_per_row"] / 1e9, "s", "CPU of the outcome of a base",
