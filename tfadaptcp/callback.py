@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfadaptcp import draining, policies, quantization as quantizing, termination
 from tfadaptcp.checkpoint.store import normalize
-from tfadaptcp.embeddings import lazy_build
+from tfadaptcp.embeddings import lazy_build, optimizers
 from tfadaptcp.errors import AdaptCPError, CheckpointNotFoundError, FencedError
 from tfadaptcp.manager import CheckpointManager
 from tfadaptcp.options import ON_PENDING, EngineOptions, options_for
@@ -40,7 +40,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             `CheckpointManager`.
         max_to_keep: checkpoints of this lineage that stay.
         restore: when a model's first training begins, before its first step, restore the newest checkpoint of the
-            directory; start fresh, with a log line, if there is none. Training that follows goes on from there; after
+            directory; start fresh, with a log line, if there is none. Training that follows goes on from there, but for its
+            count of epochs, which is that of `fit`: give it `initial_epoch`, or a log line says what is counted anew. After
             a restore that failed, and for another model, the next begins with one.
         quantization: how rows are quantised in files: a `Quantization`, "auto", or None: not at all.
         engine: see `CheckpointManager`.
@@ -94,6 +95,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._scalars = None if log_dir is None else ScalarWriter(log_dir)
         self.manager: Optional[CheckpointManager] = None
         self.report = None
+        self._uncounted = None  # the report, until the first epoch after it has begun
         self._restored = lambda: None  # the model that was restored, or found no checkpoint: not again
         self._call_off = None
         self._epoch = 0  # epochs completed
@@ -115,18 +117,29 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             self._start()
         else:
             # No step may run before the tables are restored.
-            self._call_off = lazy_build.before_first_step(self.model, self._start)
+            self._call_off = lazy_build.before_first_step(self.model, self._start_in_epoch)
+
+    def _start_in_epoch(self):
+        self._start()
+        self._tell_of_epochs()
 
     def _start(self):
         if self.manager is None:
             self.manager = CheckpointManager(self.model, **self._manager_args)
         if self._restore and self._restored() is not self.model:
             try:
-                self.report = self.manager.restore()
+                self.report = self._uncounted = self.manager.restore()
             except CheckpointNotFoundError:
                 _log.info("No checkpoint in %s: starting fresh.", self._manager_args["directory"])
             self._restored = weakref.ref(self.model)
         termination.watch(self.manager, self._manager_args["engine"].timeout_seconds)
+
+    def _tell_of_epochs(self):
+        report, self._uncounted = self._uncounted, None
+        if report is not None and report.epoch > self._epoch:
+            _log.warning("Training goes on from checkpoint %s, at which %d epochs were completed, but fit counts from %d, and so "
+                         "will the checkpoints that follow. Expected: fit(initial_epoch=%d).", report.checkpoint, report.epoch,
+                         self._epoch, report.epoch)
 
     def _refuse_others(self):
         """Raises if another callback of this fit can't be there beside this one."""
@@ -150,6 +163,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
+        self._tell_of_epochs()
         self._batch = 0
         self._stopped = False
 
@@ -196,7 +210,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         # If the newest one fails, what it was to hold is newer than the last checkpoint: one more attempt.
         for _ in range(2):
             # A step that finds no data any more is counted by the optimizer, though by nobody else.
-            is_newer = self._save_at_end and (self._unsaved or self._saved_step not in (None, self._step()))
+            # Keras has just replaced weights of which it keeps averages by these.
+            is_newer = self._save_at_end and (self._unsaved or self._saved_step not in (None, self._step())
+                                              or getattr(optimizers.inner(self.model.optimizer), "use_ema", False))
             is_taken = not is_newer or self._save("wait")
             try:
                 self.manager.wait()

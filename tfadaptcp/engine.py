@@ -80,9 +80,12 @@ class Engine:
         self.groups, variables = _find(model, optimizer, parts)
         unsupported.check_dense(variables, format_types.DTYPES.values())
         self.dense = dense.slices(variables, optimizer, parts)
+        # The names of those that are the optimizer's.
+        self.dense_of_optimizer = dense.of_optimizer(self.dense, optimizer, parts)
         self.session = layout.new_run()
         self.estimation = estimation
         self.lineage = Lineage()
+        self._other_slots: List[str] = []  # that somebody was told of
         # Whether its trackers lack rows, and nobody may save by them any more.
         self.is_given_up = False
         # The number of the restore that may write rows; ops of one that was given up may still come.
@@ -101,9 +104,19 @@ class Engine:
 
     def tracks(self, model: tf.keras.Model, optimizer: Any) -> bool:
         """Whether this engine tracks all that an engine made now for the model and the optimizer would."""
-        groups, variables = _find(model, optimizer, Parts(model))
+        parts = Parts(model)
+        groups, variables = _find(model, optimizer, parts)
+        if optimizer is not None:
+            self._tell_of_other_slots(discovery.other_slots(groups, parts))
         return (not self.is_given_up and optimizer is self.optimizer and groups == self.groups
                 and {id(variable) for variable in variables} == {id(item.variable) for item in self.dense})
+
+    def _tell_of_other_slots(self, names: List[str]) -> None:
+        if names != self._other_slots:
+            self._other_slots = names
+            _log.warning("Tables of the model have slots of an optimizer that is not in its checkpoints: %s. If it still "
+                         "trains, hold it in the place of the one that is told, or give each optimizer a model of its own.",
+                         names)
 
     @property
     def is_writing(self) -> bool:

@@ -206,7 +206,7 @@ class CheckpointManager:
         self._engine.wait_for_writer(self._options.patience_seconds)
         self._reap()
         self._follow_model()
-        report = restore.restore(self._engine, self._directory, checkpoint, strict, selection, self._options)
+        report = restore.restore(self._model, self._engine, self._directory, checkpoint, strict, selection, self._options)
         # The next save claims the directory anew and goes on from what was restored.
         self._claim = self._time_of_last_cut = None
         return report

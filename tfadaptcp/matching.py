@@ -107,7 +107,7 @@ def match(engine: Engine, head: Manifest, selection: Selection, strict: bool) ->
         raise _mismatch(head, problems)
 
     targets, dense_targets = _targets(head, selection.rename, problems)
-    of_optimizer = dense.of_optimizer(engine.dense, engine.optimizer)
+    of_optimizer = engine.dense_of_optimizer
     of_weights = {table.name for group in engine.groups for table in group.tables if not table.is_slot}
     plans, missing = [], []
     for group in ours.values():

@@ -95,16 +95,39 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         # It was told to a CheckpointManager, or the model is restored without one: for evaluation and serving.
         its_optimizer = False if current is None or current.optimizer is None else current.optimizer
     attached = attaching.attach(self, its_optimizer, estimation, options.timeout_seconds)
-    return _restore(attached, directory, candidates, checkpoint, strict, selection, options)
+    report = _restore(attached, directory, candidates, checkpoint, strict, selection, options)
+    _finalize(self)
+    return report
 
 
-def restore(engine: Engine, directory: str, checkpoint: Optional[str], strict: bool, selection: Selection,
+def restore(model: tf.keras.Model, engine: Engine, directory: str, checkpoint: Optional[str], strict: bool, selection: Selection,
             options: EngineOptions) -> RestoreReport:
     """Restores into a model that is attached; see `load_adaptcp`."""
     # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
     engine.wait_for_writer(options.patience_seconds)
     directory, candidates = _find(directory, checkpoint, options)
-    return _restore(engine, directory, candidates, checkpoint, strict, selection, options)
+    report = _restore(engine, directory, candidates, checkpoint, strict, selection, options)
+    _finalize(model)
+    return report
+
+
+def _finalize(model: tf.keras.Model) -> None:
+    """Makes layers derive what they compute from their variables, as Keras does after loading weights.
+
+    Those with statistics that `adapt` has learnt, for one, compute with tensors made of their variables.
+    """
+    layers = [layer for layer in model._flatten_layers()
+              if type(layer).finalize_state is not tf.keras.layers.Layer.finalize_state]
+    if not layers:
+        return
+    with model.distribute_strategy.scope():
+        for layer in layers:
+            layer.finalize_state()
+        # What was traced has the tensors that there were.
+        for kind in ("train", "test", "predict"):
+            if getattr(model, f"{kind}_function") is not None:
+                setattr(model, f"{kind}_function", None)
+                getattr(model, f"make_{kind}_function")()
 
 
 def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str],

@@ -1,5 +1,7 @@
 """Each wrong input has its own error, which names what came and what was expected; nothing is changed."""
 
+import pathlib
+
 import pytest
 import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
@@ -59,6 +61,10 @@ def listing(directory):
     ({"buffer_dir": ""}, "buffer_dir: Received"),
     ({"quantization": 8}, "quantization: Received: 8"),
     ({"directory": ""}, "directory: Received: ''"),
+    ({"directory": pathlib.Path("gs://bucket/run")}, "a URL with one slash. Expected: 'gs://bucket/run', as a str"),
+    ({"directory": "hdfs:/run"}, "a URL with one slash. Expected: 'hdfs://run'"),
+    ({"directory": "hdfs:///"}, "Received: 'hdfs:///'. Expected: a directory behind the scheme"),
+    ({"directory": "gs://"}, "Received: 'gs://'. Expected: a directory behind the scheme"),
     ({"directory": "gsx://bucket/run"}, "gsx"),
 ])
 def test_arguments_of_the_manager(keywords, match, tmp_path):

@@ -123,3 +123,51 @@ def test_beside_other_callbacks(tmp_path):
     fresh.fit(data(4), epochs=5, initial_epoch=4, verbose=0, callbacks=[*others()[:4], again, AtBegin()])
     assert again.report.epoch == 4 and places(again)[-1] == (20, 5, 0)
     assert float(fresh.optimizer.learning_rate) == float(model.optimizer.learning_rate)
+
+
+class Lazy(tf.keras.Model):
+    """Built by its first batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = de.keras.layers.Embedding(oracle.DIM, name="rows")
+        self.flat, self.out = tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)
+
+    def call(self, ids):
+        return self.out(self.flat(self.rows(ids)))
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("initial", [0, 2])
+def test_epochs_that_fit_counts_anew_are_told(initial, is_lazy, tmp_path, caplog):
+    def build():
+        tf.keras.backend.clear_session()
+        model = Lazy() if is_lazy else oracle.build(None)
+        model.compile(de.DynamicEmbeddingOptimizer(oracle.OPTIMIZERS["adam"]()), "mse")
+        return model
+
+    build().fit(data(2), epochs=2, verbose=0, callbacks=[saving(tmp_path, "epoch")])
+    model = build()
+    again = saving(tmp_path, "epoch", restore=True)
+    with caplog.at_level("WARNING", "tfadaptcp"):
+        model.fit(data(2), epochs=initial + 3, initial_epoch=initial, verbose=0, callbacks=[again])
+    told = [record.getMessage() for record in caplog.records if "counts from" in record.getMessage()]
+    assert len(told) == (initial == 0)
+    assert all("2 epochs were completed, but fit counts from 0" in text and "initial_epoch=2" in text for text in told)
+    assert places(again)[-1] == (10, initial + 3, 0)
+
+
+def test_averages_that_replace_the_weights_at_the_end_are_saved(tmp_path):
+    """Keras does that before callbacks are told of the end."""
+    def build():
+        model = oracle.build(None, tables=0)
+        model.compile(tf.keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=0.5, jit_compile=False), "mse")
+        return model
+
+    model, watch, callback = build(), Watch(), saving(tmp_path, 1)
+    model.fit(data(3), verbose=0, callbacks=[watch, callback])
+    copy = oracle.take(model)
+    assert oracle.difference(copy, watch.at_step[3]) is not None
+    fresh = build()
+    assert fresh.load_adaptcp(tmp_path).step == 3
+    oracle.check(copy, fresh)

@@ -6,6 +6,7 @@ opens, lists or deletes a checkpoint file from Python, so faults are injected an
 
 import concurrent.futures
 import os
+import re
 import secrets
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Union
 
@@ -198,12 +199,21 @@ def _require_scheme(scheme: str, path: str) -> None:
 
 
 def normalize(directory: Union[str, os.PathLike]) -> str:
-    """A directory's one spelling: absolute if it is a local path, without a slash at the end."""
+    """A directory's one spelling: absolute if it is a local path, without a slash at the end.
+
+    Raises:
+        ValueError: it is empty, or a URL that has lost a slash, as URLs do in a `pathlib.Path`, or has nothing but a scheme.
+    """
     text = os.fspath(directory)
     if not text:
         raise ValueError("directory: Received: ''. Expected: a local path or a URL")
+    if re.match(r"[a-z][a-z0-9+.-]+:/(?!/)", text):
+        raise ValueError(f"directory: Received: {directory!r}, a URL with one slash. Expected: "
+                         f"{text.replace(':/', '://', 1)!r}, as a str, or {os.path.join('.', text)!r} for a local path")
     if text.startswith("file://"):
         text = text[len("file://"):]
     if "://" not in text:
         return os.path.abspath(text)
+    if not text.split("://", 1)[1].strip("/"):
+        raise ValueError(f"directory: Received: {directory!r}. Expected: a directory behind the scheme")
     return text.rstrip("/")

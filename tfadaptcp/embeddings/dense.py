@@ -2,15 +2,14 @@
 
 import collections
 import dataclasses
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import tensorflow as tf
-from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tensorflow.python.distribute.values import DistributedValues
 from tensorflow.python.framework import ops
 
 from tfadaptcp.embeddings import optimizers
-from tfadaptcp.embeddings.parts import Parts
+from tfadaptcp.embeddings.parts import Parts, parts_of
 from tfadaptcp.errors import CheckpointMismatchError
 
 STEP = "step"
@@ -77,29 +76,23 @@ class Copies:
         return {name: number for name, number in self.numbers.items() if name != STEP}
 
 
-def parts_of(variables: Iterable[Any]) -> List[tf.Variable]:
-    """Variables, each once, with the parts of sharded ones in their place."""
-    unique = {id(part): part for variable in variables
-              for part in (variable.variables if isinstance(variable, ShardedVariable) else [variable])}
-    return list(unique.values())
-
-
 def find(model: tf.keras.Model, optimizer: Any, parts: Parts) -> List[Any]:
     """Returns the variables of model and optimizer, the scratch space of lookups included.
 
-    Beside those that Keras lists: what hangs on the model otherwise, as the state of a `tf.random.Generator` does, and
-    the loss scale of a `LossScaleOptimizer`.
+    Beside those that Keras lists: what hangs on the model or the optimizer otherwise, as the state of a
+    `tf.random.Generator` does, and the loss scale of a `LossScaleOptimizer`.
     """
     found = list(model.variables) + [item for item, _ in parts.own if isinstance(item, tf.Variable)]
-    return found + optimizers.variables(optimizer) + optimizers.loss_scale(optimizer)
+    return (found + optimizers.variables(optimizer) + optimizers.loss_scale(optimizer)
+            + [item for _, item in optimizers.hidden(optimizer, parts)])
 
 
 def slices(variables: List[tf.Variable], optimizer: Any, parts: Parts) -> List[DenseSlice]:
     """Describes variables as slices: of a variable that a strategy's partitioner has cut, and of its slots, each is one.
 
     Those of the optimizer are named `<optimizer>/...`, whether they were made by its first step, which gives them that
-    scope, or before it, without. Variables of a model that share a name, as the totals of two metrics do, are named by
-    the attributes that lead to them.
+    scope, or before it, without; those that it does not list by the attributes that lead to them. So are variables of a
+    model that share a name, as the totals of two metrics do.
 
     Raises:
         CheckpointMismatchError: two different variables of one name.
@@ -114,8 +107,10 @@ def slices(variables: List[tf.Variable], optimizer: Any, parts: Parts) -> List[D
                                      tuple(map(int, info.var_offset))))
         else:
             result.append(_slice(variable, shards))
-    result = [dataclasses.replace(item, name=_in_scope(scope, item.name)) if id(item.variable) in scoped else item
-              for item in result]
+    hidden = {id(variable): path for path, variable in optimizers.hidden(optimizer, parts)}
+    scoped |= set(hidden)
+    result = [dataclasses.replace(item, name=_in_scope(scope, hidden.get(id(item.variable), item.name)))
+              if id(item.variable) in scoped else item for item in result]
     names = collections.Counter((item.name, item.offset) for item in result)
     shared = {id(item.variable) for item in result if names[item.name, item.offset] > 1}
     if shared:
@@ -132,9 +127,10 @@ def slices(variables: List[tf.Variable], optimizer: Any, parts: Parts) -> List[D
     return result
 
 
-def of_optimizer(items: List[DenseSlice], optimizer: Any) -> Set[str]:
+def of_optimizer(items: List[DenseSlice], optimizer: Any, parts: Parts) -> Set[str]:
     """The names of those that belong to the optimizer."""
-    ids = {id(variable) for variable in optimizers.variables(optimizer) + optimizers.loss_scale(optimizer)}
+    ids = {id(variable) for variable in [*optimizers.variables(optimizer), *optimizers.loss_scale(optimizer),
+                                         *(item for _, item in optimizers.hidden(optimizer, parts))]}
     return {item.name for item in items if id(item.variable) in ids}
 
 

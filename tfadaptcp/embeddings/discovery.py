@@ -1,7 +1,7 @@
 """Finds what a checkpoint of a model has to hold: groups of tables, and dense variables."""
 
 import dataclasses
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import tensorflow as tf
 from tensorflow_recommenders_addons import dynamic_embedding as de
@@ -9,7 +9,7 @@ from tensorflow_recommenders_addons.dynamic_embedding.python.ops import dynamic_
 from tensorflow_recommenders_addons.dynamic_embedding.python.ops import shadow_embedding_ops
 
 from tfadaptcp.embeddings import dense, optimizers, unsupported
-from tfadaptcp.embeddings.parts import Parts
+from tfadaptcp.embeddings.parts import Parts, parts_of
 from tfadaptcp.errors import CheckpointMismatchError
 
 
@@ -77,13 +77,14 @@ def find_groups(parts: Parts, optimizer: Any) -> List[Group]:
     groups: Dict[str, Group] = {}
     variables = _variables(parts)
     unsupported.check_other_tables(item for item, _ in parts.own)
-    unsupported.check_trained(_shadows(optimizer), variables)
+    ids = {id(variable): _shadow_ids(variable, parts) for variable in variables}
+    unsupported.check_trained_tables(_shadows(optimizer), set().union(*ids.values()))
     for variable in variables:
         name = variable.name
         tables = [Table(name, variable)]
         tables += [Table(f"{name}/{_last(other.name)}", other) for other in _status(variable)]
         tables[1:1] = [Table(f"{name}/{slot_name}", slot, is_slot=True)
-                       for slot_name, slot in _slots(variable, optimizer).items()]
+                       for slot_name, slot in _slots(ids[id(variable)], optimizer).items()]
         for table in tables:
             unsupported.check_table(table.name, table.variable)
         if name in groups:
@@ -105,9 +106,16 @@ def find_groups(parts: Parts, optimizer: Any) -> List[Group]:
 
 
 def find_dense(model: tf.keras.Model, optimizer: Any, parts: Parts) -> List[tf.Variable]:
-    """Returns the variables of model and optimizer that are not tables nor scratch space of lookups, each once."""
+    """Returns the variables of model and optimizer that are not tables nor scratch space of lookups, each once.
+
+    Raises:
+        UnsupportedVariableError: the optimizer trains others.
+    """
     scratch = (de.TrainableWrapper, shadow_embedding_ops.DEResourceVariable, de.Variable)
-    return dense.parts_of(item for item in dense.find(model, optimizer, parts) if not isinstance(item, scratch))
+    shadows = [shadow for variable in _variables(parts) for shadow in variable._trainable_store.values()]
+    unsupported.check_trained_variables(optimizers.trained(optimizer), optimizer,
+                                        parts_of([*dense.find(model, None, parts), *shadows]))
+    return parts_of(item for item in dense.find(model, optimizer, parts) if not isinstance(item, scratch))
 
 
 def trains_tables(model: tf.keras.Model) -> bool:
@@ -127,7 +135,20 @@ def create_slots(model: tf.keras.Model, optimizer: Any, parts: Parts) -> None:
     for variable in variables:
         if variable.restrict_policy is not None:
             # As the first step would: until then a restriction leaves the rows of slots behind.
-            variable.restrict_policy._track_params_from_optimizer_slots(list(_slots(variable, optimizer).values()))
+            variable.restrict_policy._track_params_from_optimizer_slots(
+                list(_slots(_shadow_ids(variable, parts), optimizer).values()))
+
+
+def other_slots(groups: List[Group], parts: Parts) -> List[str]:
+    """The names of slot tables of the embedding variables that are in none of the groups.
+
+    Some other optimizer has made them: one that the model had before, or one that nobody was told of.
+    """
+    known = {id(table.variable) for group in groups for table in group.tables}
+    shadows = [item for item, _ in parts.own if isinstance(item, de.TrainableWrapper)]
+    shadows += [shadow for group in groups for shadow in group.variable._trainable_store.values()]
+    slots = [slot for shadow in shadows for slot in shadow._optimizer_vars.value]
+    return sorted({slot.name for slot in slots if id(slot) not in known})
 
 
 def _variables(parts: Parts) -> List[Any]:
@@ -152,9 +173,10 @@ def _hidden_shadows(model: tf.keras.Model, variables: List[Any]) -> List[Any]:
     """
     if tf.distribute.has_strategy() or type(model.distribute_strategy) is not type(tf.distribute.get_strategy()):
         return []
-    known = {id(variable) for variable in model.variables}
+    # A younger model of the same names has put its shadows in the places of this one's.
+    known = {variable.name for variable in model.variables if isinstance(variable, de.TrainableWrapper)}
     return [shadow for variable in variables for shadow in variable._trainable_store.values()
-            if shadow.trainable and variable.trainable and id(shadow) not in known
+            if shadow.trainable and variable.trainable and shadow.name not in known
             and isinstance(shadow, shadow_embedding_ops.ShadowVariable)]
 
 
@@ -163,12 +185,20 @@ def _shadows(optimizer: Any) -> List[Any]:
     return [slot for slot in optimizers.variables(optimizer) if isinstance(slot, de.TrainableWrapper)]
 
 
-def _slots(variable: Any, optimizer: Any) -> Dict[str, Any]:
+def _shadow_ids(variable: Any, parts: Parts) -> Set[int]:
+    """Which ids are those of the shadows of an embedding variable: that the model holds, and that TFRA knows.
+
+    TFRA gives a model of the same names the same variable, and knows of each shadow's name only the youngest.
+    """
+    shadows = [item for item, _ in parts.own if isinstance(item, de.TrainableWrapper) and item.params is variable]
+    return {id(shadow.ids) for shadow in [*shadows, *variable._trainable_store.values()]}
+
+
+def _slots(ids: Set[int], optimizer: Any) -> Dict[str, Any]:
     """The slot variables of an embedding variable by name: a slot's shadow shares the ids of one of the variable's own.
 
     A variable that is looked up in several places has slots for each, which then are named after the place too.
     """
-    ids = {id(shadow.ids) for shadow in variable._trainable_store.values()}
     slots = {id(slot.params): slot.params for slot in _shadows(optimizer) if id(slot.ids) in ids}.values()
     names = [_last(slot.name) for slot in slots]
     parts = 1 if len(set(names)) == len(names) else 2

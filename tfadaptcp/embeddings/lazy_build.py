@@ -23,7 +23,8 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
 
     To be called from ``on_train_begin``. The first step is traced then, which creates all
     variables of the model and its optimizer; ``action`` is called after that, in the thread of
-    ``fit``, outside of any graph; then the step runs, on the very function that was traced. An
+    ``fit``, outside of any graph; then the step runs, on the very function that was traced unless
+    ``action`` has put another one in its place. An
     error of ``action`` ends ``fit``, as it is; only those that Keras takes for the end of the data
     are wrapped in a ``RuntimeError``.
 
@@ -53,7 +54,7 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
             action()
         except (StopIteration, tf.errors.OutOfRangeError) as error:
             raise RuntimeError(f"Failed before the first step: {error!r}") from error
-        return step(iterator)
+        return model.train_function(iterator)
 
     model.train_function = first_step
     return cancel

@@ -1,10 +1,13 @@
 """The optimizers of a model: which ones can be checkpointed, and what they consist of."""
 
-from typing import Any, List
+from typing import Any, List, Tuple
 
 import tensorflow as tf
+from tensorflow.python.checkpoint import graph_view
+from tensorflow_recommenders_addons import dynamic_embedding as de
+from tf_keras.src.optimizers.legacy import optimizer_v2
 
-from tfadaptcp.embeddings.parts import OPTIMIZERS, Parts
+from tfadaptcp.embeddings.parts import OPTIMIZERS, Parts, parts_of
 
 
 def check(model: tf.keras.Model, optimizer: Any) -> None:
@@ -45,6 +48,47 @@ def variables(optimizer: Any) -> List[tf.Variable]:
         return []
     found = optimizer.variables
     return list(found() if callable(found) else found)
+
+
+def hidden(optimizer: Any, parts: Parts) -> List[Tuple[str, tf.Variable]]:
+    """The variables that hang on an optimizer, or are attributes of it, and which neither it nor the model lists.
+
+    As new Nadam's product of its decays, a step that several optimizers share, or an accumulator of gradients. Returned with
+    the attributes that lead to them. Settings, such as the learning rate, are not among them: they are kept as numbers.
+    """
+    if optimizer is None:
+        return []
+    settings = [*getattr(inner(optimizer), "_hyper", {}).values(),
+                *(getattr(inner(optimizer), name, None) for name in ("_learning_rate", "_current_learning_rate"))]
+    known = {id(item) for item in parts_of([*variables(optimizer), *loss_scale(optimizer), *settings,
+                                            *(own for own, _ in parts.own)])}
+    items, paths = graph_view.ObjectGraphView(inner(optimizer)).breadth_first_traversal()
+    found = [("/".join(step.name for step in paths[item]), item) for item in items]
+    # Legacy ones track no attributes.
+    found += [(name, item) for name, item in sorted(vars(inner(optimizer)).items())]
+    found += [(f"{name}/{key}", item) for name, held in sorted(vars(inner(optimizer)).items())
+              for key, item in (enumerate(held) if isinstance(held, (list, tuple)) else ())]
+    unique = {id(item): (path, item) for path, item in reversed(found)
+              if isinstance(item, tf.Variable) and id(item) not in known}
+    return sorted(unique.values(), key=lambda pair: pair[0])
+
+
+def trained(optimizer: Any) -> List[str]:
+    """The keys of the variables that an optimizer has trained, as far as it remembers; tables may be missing."""
+    if optimizer is None:
+        return []
+    slots = getattr(inner(optimizer), "_slots", None)
+    if slots is None:
+        return list(getattr(inner(optimizer), "_index_dict", ()))
+    return [key for key, named in slots.items()
+            if not any(isinstance(slot, de.TrainableWrapper) for slot in named.values())]
+
+
+def keys_of(optimizer: Any, variable: Any) -> List[str]:
+    """By which an optimizer may know a variable, or the sharded one that it is a part of."""
+    key = getattr(inner(optimizer), "_var_key", optimizer_v2._var_key)
+    whole = variable._sharded_container() if hasattr(variable, "_sharded_container") else None
+    return [key(item) for item in (variable, whole) if item is not None]
 
 
 def loss_scale(optimizer: Any) -> List[tf.Variable]:

@@ -1,11 +1,12 @@
 """What a checkpoint of a model can't hold: refused by name when the model is looked at, before anything is saved."""
 
-from typing import Any, Iterable, List
+from typing import Any, Iterable, Set
 
 import tensorflow as tf
 from tensorflow.python.ops import lookup_ops
 from tensorflow_recommenders_addons import dynamic_embedding as de
 
+from tfadaptcp.embeddings import optimizers
 from tfadaptcp.errors import UnsupportedVariableError, UntrackableTableError
 
 # Their contents come with the model, from its code or its assets, and do not change.
@@ -37,14 +38,13 @@ def check_other_tables(items: Iterable[Any]) -> None:
                 "input pipeline.")
 
 
-def check_trained(shadows: Iterable[Any], variables: List[Any]) -> None:
-    """Raises UntrackableTableError if an optimizer has slots of a table that is none of `variables`.
+def check_trained_tables(shadows: Iterable[Any], ids: Set[int]) -> None:
+    """Raises UntrackableTableError if an optimizer has slots of a table that is not in the model.
 
     Args:
         shadows: of the optimizer's slots.
-        variables: the embedding variables that were found in the model.
+        ids: identities of the ids of the shadows of the model's tables.
     """
-    ids = {id(shadow.ids) for variable in variables for shadow in variable._trainable_store.values()}
     for shadow in shadows:
         if id(shadow.ids) not in ids:
             raise UntrackableTableError(
@@ -54,10 +54,30 @@ def check_trained(shadows: Iterable[Any], variables: List[Any]) -> None:
                 "(optimizer=False).")
 
 
+def check_trained_variables(keys: Iterable[str], optimizer: Any, variables: Iterable[Any]) -> None:
+    """Raises UnsupportedVariableError if an optimizer has slots of a variable that is none of `variables`.
+
+    Args:
+        keys: by which the optimizer knows the variables that it has slots of.
+        variables: those of the model, shadows of tables included.
+    """
+    others = sorted(set(keys) - {key for variable in variables for key in optimizers.keys_of(optimizer, variable)})
+    if others:
+        raise UnsupportedVariableError(
+            f"The optimizer trains variables that are not in the model, which would not be saved. Received: {others}. "
+            "Expected: variables that are attributes of the model or its layers. Hold them there, give each model an "
+            "optimizer of its own, or save weights only (optimizer=False).")
+
+
 def check_dense(variables: Iterable[tf.Variable], dtypes: Iterable[str]) -> None:
-    """Raises UnsupportedVariableError for a variable whose dtype is none of `dtypes`."""
+    """Raises UnsupportedVariableError for a variable whose dtype is none of `dtypes`, or whose shape may change."""
     known = sorted(dtypes)
     for variable in variables:
+        if not variable.shape.is_fully_defined():
+            raise UnsupportedVariableError(
+                f"Variable {variable.name!r} may change its shape, which checkpoints can't hold. Received: "
+                f"{variable.shape}. Expected: a shape that is known. Of a layer that learns from data by adapt(), or is given "
+                "a vocabulary with weights, keep what it learns out of the model, in the input pipeline.")
         if variable.dtype.base_dtype.name not in known:
             raise UnsupportedVariableError(
                 f"Variable {variable.name!r} has a dtype that checkpoints can't hold. Received: "
