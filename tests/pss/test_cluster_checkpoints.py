@@ -46,6 +46,7 @@ def test_a_lazy_model_is_restored_before_its_first_step(tmp_path):
     assert trained_lazily["built"] is False and trained_lazily["restored"] is False
     found = run("go_on_with_a_lazy_model", tmp_path / "checkpoints", tmp_path / "oracle")
     assert found == {"built": False, "restored": trained_lazily["name"], "wrong": [], "learning_rates": [0.0] * 3,
+                     "scaled_by": [0.0, 1.0, 2.0, 3.0],
                      "steps": 3}
 
 

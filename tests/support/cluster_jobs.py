@@ -233,6 +233,9 @@ def train_and_restore():
         return {"steps": [info.step for info in checkpoints.manager.checkpoints], "wrong": wrong}
 
 
+SCALED_BY = [float(column) for column in range(em.COLUMNS)]
+
+
 class LazyModel(tf.keras.Model):
     """Makes its variables while its first step is traced."""
 
@@ -240,10 +243,11 @@ class LazyModel(tf.keras.Model):
         super().__init__()
         self._layers_of = [em.embedding(name, em.ps_devices(num_ps)) for name in ("user", "item")]
         self._out = tf.keras.layers.Dense(1, name="dense")
+        self.scaled = tf.keras.layers.Normalization(name="scaled")
 
     def call(self, ids):
         rows = [tf.reshape(layer(ids), [-1, em.COLUMNS * em.DIM]) for layer in self._layers_of]
-        return self._out(tf.concat(rows, 1))
+        return self._out(tf.concat([*rows, self.scaled(tf.cast(ids, tf.float32))], 1))
 
 
 def _fit_lazy_model(cluster, learning_rate, steps):
@@ -266,6 +270,7 @@ def train_a_lazy_model():
     with LocalCluster(1, 2) as cluster:
         model, callback, built, _ = _fit_lazy_model(cluster, 0.01, 60)
         model.optimizer.learning_rate = 0.0
+        model.scaled.adapt_mean.assign(SCALED_BY)
         callback.manager.save()
         info = callback.manager.wait()
         np.savez(ORACLE / info.name, **full_copy(model))
@@ -280,6 +285,7 @@ def go_on_with_a_lazy_model():
         rows = full_copy(model)
         wrong = [table for table in ("user-parameter", "item-parameter") if not _holds_rows_of(rows, expected, table)]
         return {"built": built, "restored": callback.report.checkpoint, "wrong": wrong, "learning_rates": seen,
+                "scaled_by": np.ravel(model.scaled.mean).tolist(),
                 "steps": int(model.optimizer.iterations) - callback.report.step}
 
 
