@@ -105,4 +105,4 @@ def machine() -> str:
             facts[key] = next((line.split(":")[1].strip() for line in lines if line.startswith(key)), "unknown")
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return (f"{facts['model name']}, {os.cpu_count()} cores, {facts['MemTotal']}, {platform.system()} "
-            f"{platform.release()}, load {load}")
+            f"{'.'.join(platform.release().split('.')[:2])}, load {load}")
