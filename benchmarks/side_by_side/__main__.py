@@ -1,6 +1,7 @@
 """Measures cells that are missing, and reports on those that are there.
 
-    python -m benchmarks.side_by_side run [--core] [--minutes N] [--rows 5000000 ...] [--intervals 100 ...]
+    python -m benchmarks.side_by_side run [--core] [--minutes N]
+    python -m benchmarks.side_by_side run [--rows 5000000 ...] [--intervals 100 ...] [--regimes published ...] ...
     python -m benchmarks.side_by_side run --restores [--checkpoints 100] [--regimes published local] [--ps 2 1]
     python -m benchmarks.side_by_side report
 """
@@ -9,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+from typing import List, Optional
 
 from benchmarks.side_by_side import cells, runner
 from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
@@ -16,7 +18,8 @@ from benchmarks.side_by_side.results import MOST_OF_OTHERS, Results
 DEFAULT_RESULTS = ".cache/side_by_side"
 
 
-def main() -> None:
+def arguments(given: Optional[List[str]] = None) -> argparse.Namespace:
+    """What is asked for, on the command line if nothing is given."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.side_by_side", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="measure what is missing")
@@ -24,11 +27,11 @@ def main() -> None:
     run.add_argument("--restores", action="store_true", help="restores instead of training")
     run.add_argument("--checkpoints", type=int, default=100, help="with --restores: that are behind them")
     run.add_argument("--minutes", type=float, default=None, help="begin no cell after so many")
-    run.add_argument("--rows", type=int, nargs="+", default=list(cells.ROWS))
-    run.add_argument("--intervals", type=int, nargs="+", default=list(cells.INTERVALS))
-    run.add_argument("--regimes", nargs="+", default=list(cells.TRAINING_REGIMES), choices=tuple(cells.REGIMES))
-    run.add_argument("--ps", type=int, nargs="+", default=[2, 1])
-    run.add_argument("--pending", nargs="+", default=["wait", "skip"], choices=("wait", "skip"))
+    run.add_argument("--rows", type=int, nargs="+", default=None)
+    run.add_argument("--intervals", type=int, nargs="+", default=None)
+    run.add_argument("--regimes", nargs="+", default=None, choices=tuple(cells.REGIMES))
+    run.add_argument("--ps", type=int, nargs="+", default=None)
+    run.add_argument("--pending", nargs="+", default=None, choices=("wait", "skip"))
     run.add_argument("--systems", nargs="+", default=None, help="names; all of them if not given")
     run.add_argument("--rounds", type=int, default=cells.ROUNDS)
     run.add_argument("--seconds", type=float, default=60.0, help="of training in each cell")
@@ -39,7 +42,11 @@ def main() -> None:
     report.add_argument("--docs", default=None, help="a document whose generated section is replaced")
     for command in (run, report):
         command.add_argument("--results", default=DEFAULT_RESULTS, help="directory of the results")
-    args = parser.parse_args()
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    args = arguments()
     if args.command == "report":
         from benchmarks.side_by_side import report as reports
         reports.write(Results(args.results), args.results, args.docs)
@@ -48,7 +55,7 @@ def main() -> None:
         os.environ.setdefault(name, {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}.get(name, "1"))
     # So that the cell under way is ended, and its store removed.
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(128 + signal.SIGTERM))
-    runner.run(Results(args.results, args.most_of_others), runner.planned(args), minutes=args.minutes,
+    runner.run(Results(args.results, args.most_of_others, args.seconds), runner.planned(args), minutes=args.minutes,
                seconds=args.seconds, directory=args.directory, made=os.path.join(args.results, "made"))
 
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Optional
+import statistics
+from typing import Any, List, Optional, Sequence
 
 # No period is longer.
 _MOST_CHECKPOINTS = 100_000
@@ -27,20 +28,40 @@ class Switch:
         return Switched(**vars(policy))
 
 
-def differentials_before_a_base(first: float, later: float, age: int, base: float, steps: float = 1.0) -> int:
-    """After how many differentials Check-N-Run makes a base, by its rule and two of them.
+@dataclasses.dataclass(frozen=True)
+class Differentials:
+    """How Check-N-Run's differentials grow: by a power law through two of them, up to the size of the base.
 
-    Args:
-        first, later: bytes of the first differential and of that number `age`; between them, and on, a power law holds.
-        base: bytes of the base, which no differential exceeds.
-        steps: length of an interval, in those of the two.
+    Attributes:
+        first, later: bytes of the first differential and of that number `age`.
+        base: bytes of the base.
     """
-    power = math.log(later / first) / math.log(age)
-    sizes: List[float] = []
-    while True:
-        sizes.append(min(1.0, first / base * ((len(sizes) + 1) * steps) ** power))
-        if 1 + sum(sizes) <= (len(sizes) + 1) * sizes[-1]:
-            return len(sizes)
+    first: float
+    later: float
+    age: int
+    base: float
+
+    @property
+    def power(self) -> float:
+        """The exponent of the law."""
+        return math.log(self.later / self.first) / math.log(self.age)
+
+    def size(self, age: float) -> float:
+        """Bytes of the differential of that age; the first one's is 1."""
+        return min(self.base, self.first * age ** self.power)
+
+    def before_a_base(self, steps: float = 1.0) -> int:
+        """After how many a base is due, by Check-N-Run's rule, in intervals of `steps` times the first one's age."""
+        sizes: List[float] = []
+        while True:
+            sizes.append(self.size((len(sizes) + 1) * steps) / self.base)
+            if 1 + sum(sizes) <= (len(sizes) + 1) * sizes[-1]:
+                return len(sizes)
+
+    def factor(self, measured: Sequence[float], steps: float = 1.0) -> float:
+        """The mean size of all between two bases, over that of those that were measured, given by their ages."""
+        ages = [number * steps for number in range(1, self.before_a_base(steps) + 1)]
+        return statistics.fmean(map(self.size, ages)) / statistics.fmean(map(self.size, measured))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +95,3 @@ def checkpoints_before_a_base(policy: Any, base: float, rows: float, growth: Gro
                 bytes_restore_since_base=round(since * base + growth.restore * since * (since + 1) / 2))):
             return since
     return None
-
-
-def seconds_beside(beside: List[Dict[str, float]], usual: List[Dict[str, float]]) -> float:
-    """How much longer intervals beside a base took than as many usual ones."""
-    mean = sum(window["seconds"] for window in usual) / len(usual)
-    return max(0.0, sum(window["seconds"] for window in beside) - len(beside) * mean)

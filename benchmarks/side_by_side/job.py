@@ -9,6 +9,7 @@ from benchmarks.side_by_side import zipf
 
 CATEGORIES, BATCH, DIM, WORKERS = 26, 1024, 16, 2
 FILL_BATCH = 1 << 16
+INTER_OP_THREADS = 8
 
 
 @dataclasses.dataclass
@@ -142,9 +143,12 @@ def start_cluster(num_ps: int, library: str, control: str, is_stock: bool) -> An
     """A `LocalCluster` whose servers know the capped store."""
     from benchmarks.side_by_side import server
     from benchmarks.side_by_side.capped.control import VARIABLE
+    from tfadaptcp.server import INTER_OP_THREADS_VARIABLE
     from tfadaptcp.testing import LocalCluster
     env = {server.LIBRARY: library, VARIABLE: control, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if is_stock:
         env[server.STOCK] = "1"
     env["PYTHONPATH"] = os.getcwd()
+    # TFRA's ops that save a table keep a thread each: with fewer, a server would not save three at once.
+    env[INTER_OP_THREADS_VARIABLE] = str(INTER_OP_THREADS)
     return LocalCluster(WORKERS, num_ps, env=env, module="benchmarks.side_by_side.server")

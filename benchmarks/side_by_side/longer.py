@@ -4,7 +4,7 @@ from benchmarks.side_by_side import zipf
 from benchmarks.side_by_side.cells import Cell
 from benchmarks.side_by_side.job import BATCH, CATEGORIES
 from benchmarks.side_by_side.systems import SYSTEMS
-from benchmarks.side_by_side.training import AGE
+from benchmarks.side_by_side.training import MIDDLE_AGE
 
 
 def relative(system: str, measured: int, throughput: float, interval: int, rows: int = Cell("any").rows) -> float:
@@ -21,7 +21,7 @@ def relative(system: str, measured: int, throughput: float, interval: int, rows:
     """
     lost = measured * (1 / throughput - 1)  # by a checkpoint, in steps of training without
     if not SYSTEMS[system].is_full:
-        covered = AGE if system.startswith("check_n_run") else 1
+        covered = MIDDLE_AGE if system.startswith("check_n_run") else 1
         lost *= _updated(covered * interval, rows) / _updated(covered * measured, rows)
     return interval / (interval + lost)
 

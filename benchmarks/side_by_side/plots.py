@@ -19,7 +19,7 @@ def draw(results: List[Dict[str, Any]], path: Path) -> None:
     figure, (left, right, *more) = pyplot.subplots(1, panels, figsize=(5 * panels, 4.5), layout="constrained")
     left.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)
     _against_interval(left, losses.throughput(results))
-    _against_rows(right, losses.throughput(results, "check_n_run"))
+    _against_rows(right, losses.throughput(results, ("check_n_run",)))
     for axes in more:
         _restores(axes, results)
     figure.savefig(path, dpi=100)

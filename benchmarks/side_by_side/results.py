@@ -23,22 +23,28 @@ class Results:
 
     Args:
         most_of_others: see `MOST_OF_OTHERS`; a greater value is for trying things out, and is noted in each result.
+        seconds: of training that are asked for in each cell, noted too.
     """
 
-    def __init__(self, directory: str, most_of_others: float = MOST_OF_OTHERS):
-        self._most_of_others = most_of_others
+    def __init__(self, directory: str, most_of_others: float = MOST_OF_OTHERS, seconds: float = 0.0):
+        self._most_of_others, self._seconds = most_of_others, seconds
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def has(self, cell: Cell) -> bool:
-        """Whether it was measured, and counts."""
-        return self._path(cell).exists()
+        """Whether it was measured, for as long as is asked for at least, by a rule at most as lax, and counts."""
+        if not self._path(cell).exists():
+            return False
+        found = json.loads(self._path(cell).read_text(encoding="utf-8"))
+        long_enough = cell.kind == "restore" or found.get("asked_seconds", -1.0) >= self._seconds
+        return long_enough and found["most_of_others"] <= self._most_of_others
 
     def put(self, cell: Cell, result: Dict[str, Any]) -> Optional[str]:
         """Keeps a result. One that does not count is kept aside, and its cell stays to be measured; returns why."""
         why = rejection(result, self._most_of_others)
         path = self._path(cell) if why is None else self._aside(cell, "rejected")
-        self._write(path, {"cell": vars(cell), "rejected": why, "most_of_others": self._most_of_others, **result})
+        self._write(path, {"cell": vars(cell), "rejected": why, "most_of_others": self._most_of_others,
+                           "asked_seconds": self._seconds, **result})
         return why
 
     def put_failure(self, cell: Cell, error: str) -> None:
@@ -46,8 +52,9 @@ class Results:
         self._write(self._aside(cell, "failed"), {"cell": vars(cell), "error": error})
 
     def all(self) -> List[Dict[str, Any]]:
-        """The results that count."""
-        return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._directory.glob("*.json"))]
+        """The results that count, but for those of before `asked_seconds` was noted, which had another form."""
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._directory.glob("*.json"))]
+        return [result for result in found if "asked_seconds" in result]
 
     def aside(self) -> List[Dict[str, Any]]:
         """Those that don't, and failures."""

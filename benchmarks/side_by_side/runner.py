@@ -1,51 +1,70 @@
 """Measures planned cells that are missing, one after the other, each in a process of its own."""
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any, Callable, List, Optional
 
-from benchmarks.side_by_side.cells import Cell, plan
+from benchmarks.side_by_side import making
+from benchmarks.side_by_side.cells import INTERVALS, ROWS, TRAINING_REGIMES, Cell, plan
 from benchmarks.side_by_side.results import Results
-from benchmarks.side_by_side.systems import SYSTEMS
+from benchmarks.side_by_side.systems import SYSTEMS, TRAINED
 
 # Whose restores are compared: what else there is writes the same files as one of these.
-RESTORED = ("tfra_files", "tf_checkpoint", "native_incremental", "incr_ckpt", "check_n_run", "check_n_run_quantized",
-            "adaptcp")
+RESTORED = ("tfra_files", "tf_checkpoint", "native_incremental", "incr_ckpt", "check_n_run", "check_n_run_parallel",
+            "check_n_run_quantized", "adaptcp", "adaptcp_quantized")
 # No cell may take longer, whatever hangs.
 _TIMEOUT = 3600
+CORE = Cell("any")
 
 
 def planned(args: argparse.Namespace) -> List[Cell]:
-    """The cells that the command line asks for, in their order: the core first."""
-    systems = args.systems or list(SYSTEMS)
-    core = [Cell("any")]
-    if args.core:
-        return plan(systems, core, args.rounds)
+    """The cells that the command line asks for, in their order."""
     if args.restores:
         return _planned_restores(args)
-    others = [Cell("any", interval=interval, regime=regime, rows=rows, ps=ps, pending=pending)
-              for pending in args.pending for ps in args.ps for rows in args.rows for regime in args.regimes
-              for interval in args.intervals]
-    return plan(systems, [cell for cell in core if cell in others] + [cell for cell in others if cell not in core],
-                args.rounds)
+    if args.core:
+        groups = [[CORE]]
+    elif any(getattr(args, name) for name in ("rows", "intervals", "regimes", "ps", "pending")):
+        groups = [[Cell("any", interval=interval, regime=regime, rows=rows, ps=ps, pending=pending)
+                   for pending in args.pending or [CORE.pending] for ps in args.ps or [CORE.ps]
+                   for rows in args.rows or [CORE.rows] for regime in args.regimes or [CORE.regime]
+                   for interval in args.intervals or [CORE.interval]]]
+    else:
+        groups = star()
+    found = []
+    for group in groups:
+        systems = args.systems or [name for name in TRAINED if CORE in group or not SYSTEMS[name].is_ablation]
+        found += plan(systems, group, args.rounds)
+    return found
+
+
+def star() -> List[List[Cell]]:
+    """The core, and groups that differ from it in one thing each, in their order."""
+    return [[CORE], *([dataclasses.replace(CORE, **{field: value}) for value in values if value != getattr(CORE, field)]
+                      for field, values in (("interval", INTERVALS), ("rows", ROWS), ("regime", TRAINING_REGIMES),
+                                            ("pending", ("wait", "skip")), ("ps", (2, 1))))]
 
 
 def _planned_restores(args: argparse.Namespace) -> List[Cell]:
-    planned = []
-    for rows in args.rows:
-        for regime in args.regimes:
-            for restore_ps in args.ps:
+    found = []
+    for rows in args.rows or [CORE.rows]:
+        for regime in args.regimes or ["published", "local"]:
+            for restore_ps in args.ps or [2, 1]:
                 conditions = [Cell("any", kind="restore", regime=regime, rows=rows, checkpoints=args.checkpoints,
                                    restore_ps=restore_ps)]
                 names = [name for name in args.systems or RESTORED
                          if restore_ps == conditions[0].ps or not SYSTEMS[name].is_full]
-                planned += plan(names, conditions, args.rounds)
-    return planned
+                found += plan(names, conditions, args.rounds)
+    return found
 
 
 def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None, seconds: float = 60.0,
@@ -93,14 +112,28 @@ def in_a_process(cell: Cell, seconds: float, directory: Optional[str], made: str
                    "--out", out, "--seconds", str(seconds), "--made", made, "--directory", os.path.join(folder, "cell")]
         os.mkdir(os.path.join(folder, "cell"))
         with open(log, "w+", encoding="utf-8", errors="replace") as output:
-            try:
-                code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,
-                                      timeout=_TIMEOUT).returncode
-            except subprocess.TimeoutExpired:
-                code = f"none after {_TIMEOUT} s"
+            code = _in_a_session(command, output, lambda leader: making.partial(cell, made, leader))
             output.seek(0)
             said = output.read()[-6000:]
         if code != 0 or not os.path.exists(out):
             raise RuntimeError(f"{cell.key} ended with {code}:\n{said}")
         with open(out, encoding="utf-8") as file:
             return json.load(file)
+
+
+def _in_a_session(command: List[str], output: Any, partial: Callable[[int], Path], timeout: float = _TIMEOUT) -> Any:
+    """Runs a command in a session of its own, nothing of which is left however this ends. Returns its exit code, or why none.
+
+    Args:
+        partial: what it may leave half made, of the number of its session.
+    """
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return f"none after {timeout:g} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        shutil.rmtree(partial(process.pid), ignore_errors=True)

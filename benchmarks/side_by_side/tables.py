@@ -14,7 +14,7 @@ Result = Dict[str, Any]
 
 def same_again(found: List[Result]) -> List[str]:
     """What the same job differs from itself: smaller differences than that say nothing."""
-    again = [(conditions, systems["none_again"]) for conditions, systems in losses.throughput(found).items()
+    again = [(conditions, systems["none_again"]) for conditions, systems in losses.throughput(found, losses.NONE[:1]).items()
              if "none_again" in systems]
     return [f"The same job without checkpoints, twice in each round ({_conditions(conditions)}): the second time "
             f"{_relative(figures)} of the first.\n" for conditions, figures in again]

@@ -1,5 +1,6 @@
 """What processes and the machine used: CPU time and memory by role, from /proc."""
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -7,17 +8,33 @@ import subprocess
 from pathlib import Path
 from typing import Any, Dict, List
 
+_HERE = "benchmarks/side_by_side"
+# Modules that make of results what is shown.
+_NOT_MEASURING = ("report", "tables", "plots", "targets", "losses", "longer", "totals")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def facts() -> Dict[str, Any]:
     """The machine, and the versions of what runs on it."""
     from benchmarks import measuring
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {"machine": measuring.machine(), "cores": os.cpu_count(), "python": platform.python_version(),
-            "commit": commit.stdout.strip() or "unknown", "load": os.getloadavg()[0],
+            "commit": _git("describe", "--always", "--dirty").strip() or "unknown", "code": code(), "load": os.getloadavg()[0],
             "versions": {name: importlib.metadata.version(name)
                          for name in ("tensorflow", "tensorflow-recommenders-addons", "numpy")}}
+
+
+def code() -> str:
+    """A short hash of all files by which a measurement is made: of the product, and of what measures it."""
+    digest = hashlib.sha256()
+    for name in _git("ls-files", "tfadaptcp", "ops", _HERE).splitlines():
+        path = Path(name)
+        if path.exists() and not (path.parent == Path(_HERE) and path.stem in _NOT_MEASURING):
+            digest.update(f"{name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:10]
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout
 
 
 def require_memory(needed: float) -> None:
@@ -66,10 +83,14 @@ def used(before: Dict[str, float], after: Dict[str, float]) -> Dict[str, float]:
     return {role: after[role] - before[role] for role in after}
 
 
+def own(taken: Dict[str, float]) -> float:
+    """CPU seconds of all roles."""
+    return sum(seconds for role, seconds in taken.items() if role not in ("machine", "elapsed"))
+
+
 def others_share(taken: Dict[str, float]) -> float:
     """The fraction of all cores' time that none of the roles used."""
-    own = sum(seconds for role, seconds in taken.items() if role not in ("machine", "elapsed"))
-    return max(0.0, taken["machine"] - own) / taken["elapsed"] if taken["elapsed"] > 0 else 0.0
+    return max(0.0, taken["machine"] - own(taken)) / taken["elapsed"] if taken["elapsed"] > 0 else 0.0
 
 
 def _cpu_of(pid: int) -> float:

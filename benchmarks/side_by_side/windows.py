@@ -62,3 +62,23 @@ def slowed(windows: List[Dict[str, float]], seconds: float) -> List[Dict[str, fl
     """The windows, had each save, for which training stands still, taken so much longer."""
     return [{**window, "seconds": window["seconds"] + seconds, "save_seconds": window["save_seconds"] + seconds}
             for window in windows]
+
+
+def scaled(windows: List[Dict[str, float]], factor: float, waits: bool) -> List[Dict[str, float]]:
+    """The windows, had their checkpoints been `factor` times as large.
+
+    Args:
+        waits: a save waits for the checkpoint before: an interval lasts as long as that takes to be stored, unless
+            training takes longer. Otherwise the save alone, which copies rows, takes as many times as long.
+    """
+    found = []
+    for window in windows:
+        trained = window["seconds"] - window["save_seconds"]
+        seconds = max(trained, factor * window["seconds"]) if waits else trained + factor * window["save_seconds"]
+        found.append({**window, "seconds": seconds, "save_seconds": seconds - trained})
+    return found
+
+
+def mean(windows: List[Dict[str, float]], value: str) -> float:
+    """Of "seconds", or "save_seconds", over the windows."""
+    return statistics.fmean(window[value] for window in windows)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.side_by_side import bases
+from benchmarks.side_by_side import bases, new_bases, training, windows
+from benchmarks.side_by_side.systems import SYSTEMS
 from tfadaptcp import policies
 from tfadaptcp.policies.base import PolicyStats
 
@@ -17,10 +18,29 @@ def test_check_n_run_makes_them_when_its_policy_would():
                             bytes_last_checkpoint=int(sizes[-1]), bytes_written_since_base=int(sum(sizes)))
         if policy.base_due(stats):
             break
-    assert bases.differentials_before_a_base(first, first * 6 ** power, 6, base) == len(sizes) > 6
+    differentials = bases.Differentials(first, first * 6 ** power, 6, base)
+    assert differentials.before_a_base() == len(sizes) > 6
+    assert differentials.factor([2, 3]) == pytest.approx(sum(sizes) / len(sizes) / (sum(sizes[1:3]) / 2))
     # Intervals three times as long: differentials as large come a third as late.
-    longer = bases.differentials_before_a_base(first, first * 6 ** power, 6, base, steps=3)
-    assert 0 < longer < len(sizes)
+    assert 0 < differentials.before_a_base(steps=3) < len(sizes)
+
+
+def test_what_was_measured_of_check_n_run_is_brought_to_the_mean_of_a_period():
+    differentials = bases.Differentials(4e6, 4e6 * training.AGE ** 0.7, training.AGE, 1e8)
+    every, factor = training._over_a_period(differentials, 3, 1.0)
+    ages = range(1, every)
+    assert factor == pytest.approx(sum(age ** 0.7 for age in ages) / len(ages) / (sum(age ** 0.7 for age in (5, 6, 7)) / 3))
+    # Intervals ten times as long as those of the aging: measured young, in their own measure, and so enlarged.
+    every, longer = training._over_a_period(differentials, 3, 10.0)
+    assert every == 1 + differentials.before_a_base(10.0)
+    assert longer == pytest.approx(differentials.factor([14, 24, 34], 10.0)) and longer > factor
+
+
+def test_windows_of_larger_checkpoints():
+    found = [{"steps": 100, "seconds": 10.0, "save_seconds": 6.0}]
+    for factor, waits, seconds in ((0.9, True, 9.0), (1.2, True, 12.0), (0.1, True, 4.0), (0.5, False, 7.0)):
+        scaled, = windows.scaled(found, factor, waits)
+        assert (scaled["seconds"], scaled["save_seconds"]) == pytest.approx((seconds, seconds - 4))
 
 
 def test_adaptcp_makes_them_when_a_restore_reads_too_much():
@@ -40,10 +60,36 @@ def test_adaptcp_makes_them_when_a_restore_reads_too_much():
     assert bases.checkpoints_before_a_base(policies.Adaptive(), 1000, 100, growth) == pytest.approx(cheapest, abs=1)
 
 
-def test_what_intervals_beside_a_base_take_longer():
-    usual = [{"seconds": 2.0}, {"seconds": 4.0}]
-    assert bases.seconds_beside([{"seconds": 5.0}, {"seconds": 4.0}], usual) == pytest.approx(3.0)
-    assert bases.seconds_beside([{"seconds": 1.0}], usual) == 0
+@pytest.mark.parametrize("system, pending, stored, seconds", [
+    ("incr_ckpt", "wait", 100.0, 92.0),  # stands still, for 8 s otherwise
+    ("check_n_run", "wait", 100.0, 90.0),  # the next save waits for it, which trains meanwhile
+    ("check_n_run", "wait", 4.0, -5.0),  # nobody does: 2 s of training and 3 s of copying, 10 s otherwise
+    ("check_n_run", "skip", 100.0, -13.0)])  # copying alone, 16 s of two intervals otherwise
+def test_what_a_base_in_place_of_another_checkpoint_takes_longer(system, pending, stored, seconds):
+    usual = new_bases.Between([{"steps": 100, "seconds": 10.0, "save_seconds": 8.0}] * 2, 1.0, bases.Growth(1, 1, 1), 1e9,
+                              1e6, 12, 2.0 if pending == "skip" else 1.0)
+    assert new_bases.longer(SYSTEMS[system], pending, usual, stored, 3.0) == pytest.approx(seconds)
+
+
+def test_what_is_written_standing_still_takes_no_longer_than_it_may():
+    assert new_bases.line_faster(1600, 3200, (10, 0)) == pytest.approx(10)
+    assert new_bases.line_faster(10, 20, (10, 0)) == new_bases.line_faster(1e9, 1e9, (0, 0)) == 1
+
+
+class _Saver:
+    """Says that no base was counted."""
+    new_bases = bases.Switch()
+
+    def stats(self):
+        return {"bases": 1}
+
+
+def test_a_base_that_failed_does_not_count(monkeypatch):
+    monkeypatch.setattr(new_bases, "_beside", lambda *unused: {"seconds": 0.0})
+    usual = new_bases.Between([], 1.0, bases.Growth(1, 1, 1), 1e9, 1e6, 1, 1.0)
+    control = type("Control", (), {"cap": lambda self, *caps: None})()
+    with pytest.raises(RuntimeError, match="Expected: more than 1 bases"):
+        new_bases.make(training.Cell("adaptcp"), SYSTEMS["adaptcp"], None, _Saver(), control, usual)
 
 
 def test_a_switch_leaves_all_else_to_the_policy():

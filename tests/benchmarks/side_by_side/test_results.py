@@ -1,8 +1,15 @@
 """Cells, the store of their results, and going on where a run was interrupted."""
 
+import dataclasses
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
-from benchmarks.side_by_side import cells, results, runner, watching
+from benchmarks.side_by_side import __main__ as main
+from benchmarks.side_by_side import cells, restoring, results, runner, systems, watching
 from benchmarks.side_by_side.cells import Cell
 
 
@@ -53,6 +60,100 @@ def test_what_fails_or_is_rejected_is_tried_once_more_and_stays_missing(tmp_path
     assert sorted((found["cell"]["system"], found.get("rejected") or found.get("error")) for found in aside) == [
         ("disturbed", "others took 50.0% of the machine"), ("disturbed", "others took 50.0% of the machine"),
         ("fails", "it broke"), ("fails", "it broke"), ("fails_once", "it broke")]
+
+
+def test_what_was_measured_for_too_short_or_by_a_laxer_rule_is_measured_again(tmp_path):
+    results.Results(str(tmp_path), 0.5, seconds=10).put(Cell("a"), result())
+    restored = Cell("a", kind="restore", checkpoints=1, restore_ps=2)
+    results.Results(str(tmp_path), 0.06, seconds=10).put(restored, result())
+    for most, seconds, there in ((0.5, 10, True), (0.6, 5, True), (0.5, 20, False), (0.4, 10, False)):
+        assert results.Results(str(tmp_path), most, seconds).has(Cell("a")) == there
+    assert results.Results(str(tmp_path), 0.06, seconds=60).has(restored)
+    # Of before that was noted.
+    (tmp_path / f"{Cell('b').key}.json").write_text('{"cell": {}, "most_of_others": 0.06}')
+    assert not results.Results(str(tmp_path)).has(Cell("b"))
+    assert len(results.Results(str(tmp_path)).all()) == 2
+
+
+def planned(*arguments):
+    return runner.planned(main.arguments(["run", *arguments]))
+
+
+def test_without_arguments_a_star_is_planned():
+    found = planned("--rounds", "2")
+    own = [cell for cell in found if cell.system == "adaptcp" and cell.round == 0]
+    core = Cell("adaptcp")
+    assert own == [core, *(dataclasses.replace(core, **other) for other in (
+        {"interval": 300}, {"interval": 1000}, {"interval": 3000}, {"interval": 10_000}, {"rows": 1_000_000},
+        {"rows": 20_000_000}, {"regime": "equal"}, {"regime": "none"}, {"pending": "skip"}, {"ps": 1}))]
+    # All rounds of a group before the next.
+    numbers = [(cell.conditions in (Cell("any"),), cell.round) for cell in found]
+    assert list(dict.fromkeys(numbers)) == [(True, 0), (True, 1), (False, 0), (False, 1)] and numbers[len(systems.TRAINED)][1]
+    ablations = {cell.conditions for cell in found if systems.SYSTEMS[cell.system].is_ablation}
+    assert ablations == {Cell("any")} and not any(cell.system == "adaptcp_quantized" for cell in found)
+
+
+def test_what_is_given_is_planned_as_a_product():
+    found = planned("--rows", "1000", "2000", "--pending", "skip", "--systems", "adaptcp_no_lookup", "--rounds", "1")
+    assert found == [Cell("adaptcp_no_lookup", rows=rows, pending="skip") for rows in (1000, 2000)]
+    assert {cell.conditions for cell in planned("--core")} == {Cell("any")}
+    restores = planned("--restores", "--rounds", "1")
+    assert {(cell.regime, cell.restore_ps, cell.rows) for cell in restores} == {
+        (regime, ps, 5_000_000) for regime in ("published", "local") for ps in (2, 1)}
+    assert {cell.system for cell in restores} == set(runner.RESTORED)
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_nothing_is_left_of_a_cell_that_hangs(tmp_path, monkeypatch, error):
+    said = tmp_path / "said"
+    # A child of its own, as the one that makes checkpoints.
+    code = (f"import os, subprocess, sys, time; from pathlib import Path; Path({str(tmp_path)!r} + f'/partial-{{os.getsid(0)}}').mkdir();"
+            f"child = subprocess.Popen(['sleep', '1000']); Path({str(said)!r} + '.new').write_text(str(child.pid));"
+            f"os.rename({str(said)!r} + '.new', {str(said)!r}); time.sleep(1000)")
+    if error is not None:
+        def interrupted(*unused):
+            while not said.exists():
+                time.sleep(0.01)
+            raise error
+        wait = subprocess.Popen.wait
+        monkeypatch.setattr(runner.subprocess.Popen, "wait", lambda *given, **named: (
+            interrupted() if len(given) > 1 else wait(*given, **named)))
+    run = lambda: runner._in_a_session([sys.executable, "-c", code], subprocess.DEVNULL,  # noqa: E731
+                                       lambda leader: tmp_path / f"partial-{leader}", timeout=3)
+    if error is None:
+        assert run() == "none after 3 s"
+    else:
+        with pytest.raises(error):
+            run()
+    stat = Path(f"/proc/{said.read_text()}/stat")
+    deadline = time.monotonic() + 5
+    while stat.exists() and stat.read_text().split()[2] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+    assert not list(tmp_path.glob("partial-*"))
+
+
+def test_a_restore_with_other_rows_does_not_count():
+    restoring.check_rows("a", [10_000, 10_010], [10_000, 10_001])
+    for rows in ([10_011, 10_000], [9_989, 10_000]):
+        with pytest.raises(RuntimeError, match="as at the last checkpoint"):
+            restoring.check_rows("a", rows, [10_000, 10_000])
+
+
+def test_the_code_of_a_measurement_is_that_which_measures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("tfadaptcp/a.py", "ops/b.cc", "benchmarks/side_by_side/job.py", "benchmarks/side_by_side/tables.py",
+                 "docs/c.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one")
+    for command in ("init -q", "add -A"):
+        subprocess.run(["git", *command.split()], check=True, stdout=subprocess.DEVNULL)
+    before = watching.code()
+    for name, changes in (("docs/c.md", False), ("benchmarks/side_by_side/tables.py", False), ("ops/b.cc", True),
+                          ("tfadaptcp/a.py", True), ("benchmarks/side_by_side/job.py", True)):
+        (tmp_path / name).write_text("two")
+        assert (watching.code() != before) == changes
+        before = watching.code()
 
 
 def test_a_result_is_there_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
