@@ -143,12 +143,13 @@ def start_cluster(num_ps: int, library: str, control: str, is_stock: bool) -> An
     """A `LocalCluster` whose servers know the capped store."""
     from benchmarks.side_by_side import server
     from benchmarks.side_by_side.capped.control import VARIABLE
-    from tfadaptcp.server import INTER_OP_THREADS_VARIABLE
     from tfadaptcp.testing import LocalCluster
     env = {server.LIBRARY: library, VARIABLE: control, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if is_stock:
         env[server.STOCK] = "1"
     env["PYTHONPATH"] = os.getcwd()
-    # TFRA's ops that save a table keep a thread each: with fewer, a server would not save three at once.
-    env[INTER_OP_THREADS_VARIABLE] = str(INTER_OP_THREADS)
+    # TFRA's ops that save a table keep a thread each, of as many as the chief has, on whose behalf servers run functions.
+    # By default that is the number of cores, and two cores save two of three tables at once.
+    import tensorflow as tf
+    tf.config.threading.set_inter_op_parallelism_threads(INTER_OP_THREADS)
     return LocalCluster(WORKERS, num_ps, env=env, module="benchmarks.side_by_side.server")

@@ -56,3 +56,5 @@ def test_stock_systems_save_everything_through_the_store(tmp_path):
         assert min(told["rows"]) >= ROWS and told["equal"] == [True] * 3 and told["weights"] == [True] * 2
         assert told["bytes"] > 2 * 3 * ROWS * (64 + 8) and told["kept"] == ["2"]
         assert told["stats"] == {"saves": 2, "committed": 2, "skipped": 0}
+    # Keys and values of three tables on two servers, all at once.
+    assert found["tfra_files"]["connections"] == 12
