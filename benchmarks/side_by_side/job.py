@@ -148,8 +148,8 @@ def start_cluster(num_ps: int, library: str, control: str, is_stock: bool) -> An
     if is_stock:
         env[server.STOCK] = "1"
     env["PYTHONPATH"] = os.getcwd()
-    # TFRA's ops that save a table keep a thread each, of as many as the chief has, on whose behalf servers run functions.
-    # By default that is the number of cores, and two cores save two of three tables at once.
+    # TFRA's ops that save a table keep a thread each, of as many as the chief, for which servers run functions, is set
+    # to. By default that is the number of cores, and two cores would save two of three tables at once.
     import tensorflow as tf
     tf.config.threading.set_inter_op_parallelism_threads(INTER_OP_THREADS)
     return LocalCluster(WORKERS, num_ps, env=env, module="benchmarks.side_by_side.server")

@@ -1,5 +1,7 @@
 """Throughput at intervals that were not measured, from one that was."""
 
+from typing import Dict, Optional, Tuple
+
 from benchmarks.side_by_side import zipf
 from benchmarks.side_by_side.cells import Cell
 from benchmarks.side_by_side.job import BATCH, CATEGORIES
@@ -24,6 +26,18 @@ def relative(system: str, measured: int, throughput: float, interval: int, rows:
         covered = MIDDLE_AGE if system.startswith("check_n_run") else 1
         lost *= _updated(covered * interval, rows) / _updated(covered * measured, rows)
     return interval / (interval + lost)
+
+
+def at(system: str, measured: Dict[int, float], interval: int) -> Optional[Tuple[float, bool]]:
+    """The throughput at an interval, and whether it is computed, from that at the longest interval; None: from nothing.
+
+    Args:
+        measured: throughput by interval.
+    """
+    if not measured or interval in measured:
+        return (measured[interval], False) if measured else None
+    longest = max(measured)
+    return relative(system, longest, measured[longest], interval), True
 
 
 def _updated(batches: int, rows: int) -> float:

@@ -65,3 +65,17 @@ def loss(relative: Dict[str, Any]) -> Dict[str, Any]:
     both = relative["interval"]
     return {"median": 1 - relative["median"], "least": 1 - relative["greatest"], "greatest": 1 - relative["least"],
             "interval": None if both is None else (1 - both[1], 1 - both[0]), "rounds": relative["rounds"]}
+
+
+def by_interval(relative: Dict[Cell, Dict[str, Dict[str, Any]]]) -> Dict[str, Dict[int, Dict[str, Any]]]:
+    """{system: {interval: summary}} of what differs from the core in nothing else.
+
+    Args:
+        relative: what `throughput` returns.
+    """
+    found: Dict[str, Dict[int, Dict[str, Any]]] = {}
+    for conditions, systems in relative.items():
+        if conditions == Cell("any", interval=conditions.interval):
+            for system, figures in systems.items():
+                found.setdefault(system, {})[conditions.interval] = figures
+    return found

@@ -26,7 +26,7 @@ def partial(cell: Cell, made: str, session: int) -> Path:
 
 
 def facts(cell: Cell, made: str) -> Dict[str, Any]:
-    """What is known of checkpoints that were made: "rows" of each table at the last, "facts" of the machine and code."""
+    """What is known of checkpoints that were made: "rows" of each table at the last, "facts" of machine and code."""
     return json.loads((place(cell, made) / FACTS).read_text(encoding="utf-8"))
 
 

@@ -65,7 +65,8 @@ def make(cell: Cell, system: System, job: Job, saver: Any, control: Control, usu
     control.cap()
     if saver.stats()["bases"] <= counted:
         raise RuntimeError(f"{cell.key}: Received: {saver.stats()}. Expected: more than {counted} bases")
-    return {**told, "how": system.bases, "intervals_per_checkpoint": usual.intervals, **dataclasses.asdict(usual.growth)}
+    return {**told, "how": system.bases, "intervals_per_checkpoint": usual.intervals,
+            **dataclasses.asdict(usual.growth)}
 
 
 def _beside(cell: Cell, system: System, job: Job, saver: Any, control: Control, usual: Between) -> Dict[str, Any]:
@@ -93,7 +94,7 @@ def _beside(cell: Cell, system: System, job: Job, saver: Any, control: Control, 
     saver.save()
     saver.finish()
     return {"seconds": sum(window["seconds"] for window in found) - len(found) * windows.mean(usual.windows, "seconds"),
-            "cpu_seconds": watching.own(taken) - len(found) * usual.cpu_seconds, "bytes": saver.stats().get("scan_bytes", 0),
+            "cpu_seconds": watching.own(taken) - len(found) * usual.cpu_seconds, "bytes": saver.stats()["scan_bytes"],
             "every": bases.checkpoints_before_a_base(Adaptive(), usual.base, usual.rows, usual.growth),
             "others_share": watching.others_share(taken)}
 
@@ -113,8 +114,8 @@ def _in_place(cell: Cell, system: System, job: Job, saver: Any, control: Control
         raise RuntimeError(f"{cell.key}: Received: {made['bytes_written']} bytes of a base. Expected: {usual.base}")
     stored = made["seconds"] + (faster - 1) * made["line_ns"] / 1e9
     return {"seconds": longer(system, cell.pending, usual, stored, saver.stats()["blocked_seconds"]),
-            "cpu_seconds": watching.own(taken) - usual.cpu_seconds, "bytes": made["bytes_written"], "every": usual.every,
-            "others_share": watching.others_share(taken), "line_faster": faster}
+            "cpu_seconds": watching.own(taken) - usual.cpu_seconds, "bytes": made["bytes_written"],
+            "every": usual.every, "others_share": watching.others_share(taken), "line_faster": faster}
 
 
 def longer(system: System, pending: str, usual: Between, stored: float, blocked: float) -> float:

@@ -61,6 +61,7 @@ def summary(found: List[Dict[str, Any]], traces: List[Dict[str, Any]]) -> Dict[s
     return {
         "machines": sorted({result["facts"]["machine"].split(", load")[0] for result in found}),
         "commits": sorted({result["facts"]["commit"] for result in found}),
+        "codes": sorted({result["facts"]["code"] for result in found}),
         "versions": [dict(items) for items in
                      sorted({tuple(sorted(result["facts"]["versions"].items())) for result in found})],
         "throughput": [{"conditions": vars(conditions), "system": system, "relative": figures,
@@ -76,21 +77,24 @@ def summary(found: List[Dict[str, Any]], traces: List[Dict[str, Any]]) -> Dict[s
 
 def markdown(found: List[Dict[str, Any]], aside: List[Dict[str, Any]], traces: List[Dict[str, Any]]) -> str:
     """The report."""
-    if not found:
+    if not found:  # but failures, perhaps
         simulated = tables.target_table(targets.check(found, traces)) + totals.table(traces) if traces else []
-        return "\n".join(["Nothing was measured yet.", *([""] if simulated else []), *simulated])
+        more = tables.failures(found, aside) + simulated
+        return "\n".join(["Nothing was measured yet.", *([""] if more else []), *more])
     rejected = sum(result.get("rejected") is not None for result in aside)
     measured = summary(found, traces)
     lines = [
         f"{len(found)} measurements count, {rejected} were rejected (others took more than {MOST_OF_OTHERS:.0%} of the "
-        f"machine meanwhile), {len(aside) - rejected} failed and were made again. Machine: "
-        f"{'; '.join(measured['machines'])}. Commits: {', '.join(measured['commits'])}.", ""]
+        f"machine meanwhile), {len(aside) - rejected} failed. Machine: {'; '.join(measured['machines'])}. "
+        f"Commits: {', '.join(measured['commits'])}. Versions of the code: {', '.join(measured['codes'])}.", ""]
+    lines += tables.failures(found, aside)
     lax = sum(result["most_of_others"] > MOST_OF_OTHERS for result in found)
     if lax:
         lines += [f"**{lax} of the measurements were made with a laxer rule, and prove nothing.**", ""]
     lines += tables.same_again(found)
     lines += tables.target_table(targets.check(found, traces))
     lines += totals.table(traces)
+    lines += tables.longer_table(found)
     for kind, table in (("train", tables.training_table), ("restore", tables.restore_table)):
         own = [result for result in found if result["cell"]["kind"] == kind]
         for conditions in sorted({Cell(**result["cell"]).conditions for result in own}, key=lambda cell: cell.key):

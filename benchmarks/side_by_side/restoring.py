@@ -57,10 +57,11 @@ def measure(cell: Cell, directory: str, made: str) -> Dict[str, Any]:
         if faster > 1:
             on_line = windows.seconds_on_the_line(read / job.num_ps, read, caps)
             added = on_line - on_line / faster
-        connections = passed["open_most"] if system.is_full else job.num_ps * (1 if system.one_reader else READERS)
+        allowed = passed["open_most"] if system.is_full else job.num_ps * (1 if system.one_reader else READERS)
         return {"facts": facts, "made_by": at_the_cut["facts"]["code"], "seconds": seconds + added, "bytes_read": read,
                 "rows": rows, "connections": passed["open_most"],
-                "line_seconds": windows.seconds_on_the_line(read / max(1, connections), read, caps),
+                # The least that the caps allow for so many bytes, and as many connections as it may have.
+                "line_seconds": windows.seconds_on_the_line(read / max(1, allowed), read, caps),
                 "extrapolated": {"line_faster": faster, "seconds_added": added} if faster > 1 else None,
                 "others_share": watching.others_share(taken), "peak_bytes": peaks,
                 "cpu_seconds": {role: value for role, value in taken.items() if role not in ("machine", "elapsed")},

@@ -122,7 +122,9 @@ def in_a_process(cell: Cell, seconds: float, directory: Optional[str], made: str
 
 
 def _in_a_session(command: List[str], output: Any, partial: Callable[[int], Path], timeout: float = _TIMEOUT) -> Any:
-    """Runs a command in a session of its own, nothing of which is left however this ends. Returns its exit code, or why none.
+    """Runs a command in a session of its own, nothing of which is left however this ends.
+
+    Returns its exit code, or why there is none.
 
     Args:
         partial: what it may leave half made, of the number of its session.

@@ -166,8 +166,8 @@ class System:
         is_full: writes everything each time, standing still: what one checkpoint takes can be computed from another.
         one_reader: each server reads what it restores by one connection.
         bytes_per_row: memory that its servers need for a row of 3 tables of dim 16, by measurement.
-        bases: how it makes new ones: "" never, or as everything else; in place of another checkpoint, "standing still" until
-            it is stored or as "a snapshot", until its rows are copied; "beside" training.
+        bases: how it makes new ones: "" never, or as everything else; in place of another checkpoint, "standing still"
+            until it is stored or as "a snapshot", until its rows are copied; "beside" training.
         full_every: makes one after so many others, whatever they are.
         uploads: objects that each server stores at once, at most.
         saves: makes checkpoints at the ends of intervals.

@@ -1,9 +1,12 @@
 """What simulated traces say of all bytes, written and read by restores: AdaptCP beside the best of the others."""
 
 import dataclasses
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set, Tuple
 
 ADAPTCP = "adaptcp"
+# What `benchmarks.simulate totals --rows 1e5 --logs` finds totals for.
+ROWS, WEIGHTS = 100_000, (0.1, 1.0, 5.0)
+LOGS = ("MovieLens items", "MovieLens users", "Open Bandit crosses", "Open Bandit users")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +35,14 @@ def compare(traces: List[Dict[str, Any]]) -> List[Total]:
             compared.append(Total(trace["trace"], found["weight"], best, total[ADAPTCP] / total[best],
                                   total[f"{ADAPTCP}_unbounded"] / total[best]))
     return compared
+
+
+def expected() -> Set[Tuple[str, float]]:
+    """Every trace and lambda that there is by default."""
+    from benchmarks.simulator.totals import TRACES
+    zipf = [f"Zipf {exponent:g}, {ROWS:,} rows, {batches:,} batches"
+            + ("" if drift == "none" else f", hot set: {drift}") for exponent, batches, drift in TRACES]
+    return {(trace, weight) for trace in (*zipf, *LOGS) for weight in WEIGHTS}
 
 
 def table(traces: List[Dict[str, Any]]) -> List[str]:

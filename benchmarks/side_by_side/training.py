@@ -13,8 +13,8 @@ from benchmarks.side_by_side.systems import SYSTEMS, System
 LEAST_WINDOWS, LONG_INTERVAL = 3, 3000
 # Of systems that write everything each time: all their checkpoints are alike.
 LEAST_FULL_WINDOWS = 2
-# Checkpoints, of intervals of at most so many steps, that a chain has behind it when the clock starts. One more is under
-# way then, so that windows of 100 steps wait for differentials 5, 6 and 7, of some 11 between two bases of Check-N-Run.
+# Checkpoints, of intervals of at most so many steps, that a chain has behind it when the clock starts. One more is
+# under way then: windows of 100 steps wait for differentials 5, 6 and 7, of some 11 between two bases of Check-N-Run.
 AGE, AGING_STEPS = 4, 100
 MIDDLE_AGE = AGE + (1 + LEAST_WINDOWS) // 2
 # Who saves nothing has no reason to let steps end: it trains so many at a time, fewer where the clock runs for less.
@@ -96,8 +96,8 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
             sizes = bases.Differentials(aging[0], aging[-1], AGE, first["bytes_written"])
             every, factor = _over_a_period(sizes, checkpoints, intervals * cell.interval / aging_steps)
             found, per_checkpoint = windows.scaled(found, factor, cell.pending == "wait"), factor * per_checkpoint
-        usual = new_bases.Between(found, watching.own(taken) / len(found), growth, first["bytes_written"], first["rows"],
-                                  every, intervals)
+        usual = new_bases.Between(found, watching.own(taken) / len(found), growth, first["bytes_written"],
+                                  first["rows"], every, intervals)
         told = new_bases.make(cell, system, job, saver, control, usual)
         steady = found
         if told["every"]:

@@ -18,7 +18,8 @@ def facts() -> Dict[str, Any]:
     """The machine, and the versions of what runs on it."""
     from benchmarks import measuring
     return {"machine": measuring.machine(), "cores": os.cpu_count(), "python": platform.python_version(),
-            "commit": _git("describe", "--always", "--dirty").strip() or "unknown", "code": code(), "load": os.getloadavg()[0],
+            "commit": _git("describe", "--always", "--dirty").strip() or "unknown", "code": code(),
+            "load": os.getloadavg()[0],
             "versions": {name: importlib.metadata.version(name)
                          for name in ("tensorflow", "tensorflow-recommenders-addons", "numpy")}}
 

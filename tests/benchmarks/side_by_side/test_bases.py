@@ -29,7 +29,8 @@ def test_what_was_measured_of_check_n_run_is_brought_to_the_mean_of_a_period():
     differentials = bases.Differentials(4e6, 4e6 * training.AGE ** 0.7, training.AGE, 1e8)
     every, factor = training._over_a_period(differentials, 3, 1.0)
     ages = range(1, every)
-    assert factor == pytest.approx(sum(age ** 0.7 for age in ages) / len(ages) / (sum(age ** 0.7 for age in (5, 6, 7)) / 3))
+    mean, measured = (sum(age ** 0.7 for age in found) / len(found) for found in (ages, (5, 6, 7)))
+    assert factor == pytest.approx(mean / measured)
     # Intervals ten times as long as those of the aging: measured young, in their own measure, and so enlarged.
     every, longer = training._over_a_period(differentials, 3, 10.0)
     assert every == 1 + differentials.before_a_base(10.0)
@@ -66,8 +67,8 @@ def test_adaptcp_makes_them_when_a_restore_reads_too_much():
     ("check_n_run", "wait", 4.0, -5.0),  # nobody does: 2 s of training and 3 s of copying, 10 s otherwise
     ("check_n_run", "skip", 100.0, -13.0)])  # copying alone, 16 s of two intervals otherwise
 def test_what_a_base_in_place_of_another_checkpoint_takes_longer(system, pending, stored, seconds):
-    usual = new_bases.Between([{"steps": 100, "seconds": 10.0, "save_seconds": 8.0}] * 2, 1.0, bases.Growth(1, 1, 1), 1e9,
-                              1e6, 12, 2.0 if pending == "skip" else 1.0)
+    found = [{"steps": 100, "seconds": 10.0, "save_seconds": 8.0}] * 2
+    usual = new_bases.Between(found, 1.0, bases.Growth(1, 1, 1), 1e9, 1e6, 12, 2.0 if pending == "skip" else 1.0)
     assert new_bases.longer(SYSTEMS[system], pending, usual, stored, 3.0) == pytest.approx(seconds)
 
 

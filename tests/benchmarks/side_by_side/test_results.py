@@ -87,8 +87,10 @@ def test_without_arguments_a_star_is_planned():
         {"interval": 300}, {"interval": 1000}, {"interval": 3000}, {"interval": 10_000}, {"rows": 1_000_000},
         {"rows": 20_000_000}, {"regime": "equal"}, {"regime": "none"}, {"pending": "skip"}, {"ps": 1}))]
     # All rounds of a group before the next.
-    numbers = [(cell.conditions in (Cell("any"),), cell.round) for cell in found]
-    assert list(dict.fromkeys(numbers)) == [(True, 0), (True, 1), (False, 0), (False, 1)] and numbers[len(systems.TRAINED)][1]
+    numbers = [(cell.conditions == Cell("any"), cell.round) for cell in found]
+    assert list(dict.fromkeys(numbers))[:3] == [(True, 0), (True, 1), (False, 0)]
+    intervals = [cell.round for cell in found if cell.interval > 100]
+    assert intervals == sorted(intervals) and {cell.interval for cell in found[-10:]} == {100}
     ablations = {cell.conditions for cell in found if systems.SYSTEMS[cell.system].is_ablation}
     assert ablations == {Cell("any")} and not any(cell.system == "adaptcp_quantized" for cell in found)
 
@@ -107,8 +109,9 @@ def test_what_is_given_is_planned_as_a_product():
 def test_nothing_is_left_of_a_cell_that_hangs(tmp_path, monkeypatch, error):
     said = tmp_path / "said"
     # A child of its own, as the one that makes checkpoints.
-    code = (f"import os, subprocess, sys, time; from pathlib import Path; Path({str(tmp_path)!r} + f'/partial-{{os.getsid(0)}}').mkdir();"
-            f"child = subprocess.Popen(['sleep', '1000']); Path({str(said)!r} + '.new').write_text(str(child.pid));"
+    code = (f"import os, subprocess, sys, time; os.mkdir({str(tmp_path)!r} + f'/partial-{{os.getsid(0)}}');"
+            "from pathlib import Path; child = subprocess.Popen(['sleep', '1000']);"
+            f"Path({str(said)!r} + '.new').write_text(str(child.pid));"
             f"os.rename({str(said)!r} + '.new', {str(said)!r}); time.sleep(1000)")
     if error is not None:
         def interrupted(*unused):
