@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -85,7 +85,7 @@ class Engine:
         self.session = layout.new_run()
         self.estimation = estimation
         self.lineage = Lineage()
-        self._other_slots: List[str] = []  # that somebody was told of
+        self._other_slots: Set[str] = set()  # that somebody was told of
         # Whether its trackers lack rows, and nobody may save by them any more.
         self.is_given_up = False
         # The number of the restore that may write rows; ops of one that was given up may still come.
@@ -106,14 +106,14 @@ class Engine:
         """Whether this engine tracks all that an engine made now for the model and the optimizer would."""
         parts = Parts(model)
         groups, variables = _find(model, optimizer, parts)
-        if optimizer is not None:
+        if optimizer is not None and optimizer is self.optimizer:
             self._tell_of_other_slots(discovery.other_slots(groups, parts))
         return (not self.is_given_up and optimizer is self.optimizer and groups == self.groups
                 and {id(variable) for variable in variables} == {id(item.variable) for item in self.dense})
 
     def _tell_of_other_slots(self, names: List[str]) -> None:
-        if names != self._other_slots:
-            self._other_slots = names
+        if set(names) - self._other_slots:
+            self._other_slots |= set(names)
             _log.warning("Tables of the model have slots of an optimizer that is not in its checkpoints: %s. If it still "
                          "trains, hold it in the place of the one that is told, or give each optimizer a model of its own.",
                          names)

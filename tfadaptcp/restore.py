@@ -124,10 +124,11 @@ def _finalize(model: tf.keras.Model) -> None:
         for layer in layers:
             layer.finalize_state()
         # What was traced has the tensors that there were.
-        for kind in ("train", "test", "predict"):
-            if getattr(model, f"{kind}_function") is not None:
-                setattr(model, f"{kind}_function", None)
-                getattr(model, f"make_{kind}_function")()
+        for owner in (layer for layer in model._flatten_layers() if isinstance(layer, tf.keras.Model)):
+            for kind in ("train", "test", "predict"):
+                if getattr(owner, f"{kind}_function") is not None:
+                    setattr(owner, f"{kind}_function", None)
+                    getattr(owner, f"make_{kind}_function")()
 
 
 def _find(directory: Union[str, os.PathLike], checkpoint: Optional[str],

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 import tfadaptcp
+from tests.golden import models
 from tests.support import oracle
 
 keras = tf.keras
@@ -67,29 +69,66 @@ def test_a_step_that_the_optimizer_was_given(held_by_model, tmp_path):
     assert oracle.Trainer(fresh, 3).train(4) == expected
 
 
-class Accumulating(keras.optimizers.legacy.SGD):
-    """Has variables of its own, in an attribute and in a list, which legacy optimizers don't track."""
+def accumulating(base, **arguments):
+    class Accumulating(base):
+        """Has variables of its own, in containers, which Keras doesn't list."""
 
-    def __init__(self):
-        super().__init__(0.1)
-        self.seen = tf.Variable(0.0, name="Variable")
-        self.sums = [tf.Variable([0.0, 0.0], name="Variable"), tf.Variable(1.0, name="Variable")]
+        def __init__(self):
+            super().__init__(0.1, **arguments)
+            self.seen = tf.Variable(0.0, name="Variable")
+            self.sums = {"of": [tf.Variable([0.0, 0.0], name="Variable"), tf.Variable(1.0, name="Variable")]}
+            strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+            parts = [tf.Variable([float(i), 0.0], name="Variable") for i in range(2)]
+            with strategy.scope():
+                self.sharded = ShardedVariable(parts)
+
+        def state(self):
+            parts = [*self.sums["of"], self.seen, *self.sharded.variables]
+            return [part.numpy().tolist() for part in parts]
+
+    return Accumulating()
 
 
-def test_accumulators_of_an_optimizer_of_ones_own(tmp_path):
-    model = build(Accumulating())
+@pytest.mark.parametrize("base, arguments", [(keras.optimizers.legacy.SGD, {}), (keras.optimizers.SGD, NEW)])
+@pytest.mark.parametrize("trained_before", [False, True])
+def test_accumulators_of_an_optimizer_of_ones_own(base, arguments, trained_before, tmp_path):
+    model = build(accumulating(base, **arguments))
+    if trained_before:
+        oracle.Trainer(model).train(2)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
     oracle.Trainer(model).train(2)
     model.optimizer.seen.assign(7.0)
-    model.optimizer.sums[0].assign([1.0, 2.0])
-    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    model.optimizer.sums["of"][0].assign([1.0, 2.0])
     manager.save()
-    model.optimizer.sums[1].assign(9.0)
+    model.optimizer.sums["of"][1].assign(9.0)
+    model.optimizer.sharded.variables[1].assign([5.0, 6.0])
     manager.save()
     manager.wait()
-    fresh = build(Accumulating())
+    fresh = build(accumulating(base, **arguments))
     fresh.load_adaptcp(tmp_path)
-    assert fresh.optimizer.seen.numpy() == 7 and fresh.optimizer.sums[1].numpy() == 9
-    np.testing.assert_array_equal(fresh.optimizer.sums[0].numpy(), [1, 2])
+    assert fresh.optimizer.state() == model.optimizer.state() == [[1.0, 2.0], 9.0, 7.0, [0.0, 0.0], [5.0, 6.0]]
+
+
+def test_accumulators_of_the_parts_of_a_variable(tmp_path):
+    """They have the names and the shapes of the parts, and are no parts of anything."""
+    def make():
+        keras.backend.clear_session()
+        inputs = keras.Input((2,))
+        model = keras.Model(inputs, keras.layers.Dense(1, name="out")(models.Wide(3)(inputs)))
+        model.compile(keras.optimizers.legacy.SGD(0.1), "mse")
+        model.optimizer.sums = [tf.Variable(tf.zeros_like(part), name=f"{part.name.split(':')[0]}/sum")
+                                for part in model.get_layer("wide").parts]
+        return model
+
+    model = make()
+    for number, part in enumerate(model.optimizer.sums):
+        part.assign(tf.ones_like(part) * (number + 1))
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    manager.save()
+    manager.wait()
+    fresh = make()
+    fresh.load_adaptcp(tmp_path)
+    assert [part.numpy().max() for part in fresh.optimizer.sums] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "new_adam"])
@@ -148,10 +187,9 @@ def test_a_younger_model_of_the_same_names(optimizer, tmp_path):
     manager = tfadaptcp.CheckpointManager(model, tmp_path / "before", "incremental")
     trainer.train(2)
     manager.save()
-    younger = build(oracle.OPTIMIZERS[optimizer](), clear=False)
-    assert oracle.layer_of(younger).params is oracle.layer_of(model).params
-    for directory, saving in ((tmp_path / "before", manager),
-                              (tmp_path / "after", None)):
+    for directory, saving in ((tmp_path / "before", manager), (tmp_path / "after", None)):
+        younger = build(oracle.OPTIMIZERS[optimizer](), clear=False)
+        assert oracle.layer_of(younger).params is oracle.layer_of(model).params
         saving = saving or tfadaptcp.CheckpointManager(model, directory)
         trainer.train(2)
         copy = oracle.take(model)
@@ -222,10 +260,11 @@ def test_they_are_in_the_first_step_of_a_model_that_is_built_by_it(tmp_path):
     manager.save()
     manager.wait()
     expected = model.fit(ids, labels, verbose=0, shuffle=False).history["loss"]
-    fresh = make(3)  # on other data
-    found = fresh.fit(ids, labels, verbose=0, shuffle=False,
-                      callbacks=[tfadaptcp.AdaptCPCallback(tmp_path, restore=True, on_failure="stop")]).history["loss"]
-    assert found == expected
+    for others in ([], [tfadaptcp.AdaptCPCallback(tmp_path.with_name("other"), on_failure="stop", policy="full")]):
+        fresh = make(3)  # on other data
+        callbacks = [*others, tfadaptcp.AdaptCPCallback(tmp_path, restore=True, on_failure="stop", save_at_end=False)]
+        found = fresh.fit(ids, labels, verbose=0, shuffle=False, callbacks=callbacks).history["loss"]
+        assert found == expected and all(callback.manager is not None for callback in callbacks)
 
 
 @pytest.mark.parametrize("shape", [tf.TensorShape([None]), tf.TensorShape([None, 2]), tf.TensorShape(None)])

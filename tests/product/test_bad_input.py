@@ -62,7 +62,7 @@ def listing(directory):
     ({"quantization": 8}, "quantization: Received: 8"),
     ({"directory": ""}, "directory: Received: ''"),
     ({"directory": pathlib.Path("gs://bucket/run")}, "a URL with one slash. Expected: 'gs://bucket/run', as a str"),
-    ({"directory": "hdfs:/run"}, "a URL with one slash. Expected: 'hdfs://run'"),
+    ({"directory": "hdfs:/run"}, "a URL with one slash. Expected: 'hdfs:///run'"),
     ({"directory": "hdfs:///"}, "Received: 'hdfs:///'. Expected: a directory behind the scheme"),
     ({"directory": "gs://"}, "Received: 'gs://'. Expected: a directory behind the scheme"),
     ({"directory": "gsx://bucket/run"}, "gsx"),

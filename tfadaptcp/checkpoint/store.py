@@ -208,8 +208,9 @@ def normalize(directory: Union[str, os.PathLike]) -> str:
     if not text:
         raise ValueError("directory: Received: ''. Expected: a local path or a URL")
     if re.match(r"[a-z][a-z0-9+.-]+:/(?!/)", text):
+        slashes = ":///" if text.startswith(("file:", "hdfs:")) else "://"  # these need no host
         raise ValueError(f"directory: Received: {directory!r}, a URL with one slash. Expected: "
-                         f"{text.replace(':/', '://', 1)!r}, as a str, or {os.path.join('.', text)!r} for a local path")
+                         f"{text.replace(':/', slashes, 1)!r}, as a str, or {os.path.join('.', text)!r} for a local path")
     if text.startswith("file://"):
         text = text[len("file://"):]
     if "://" not in text:

@@ -100,17 +100,19 @@ def slices(variables: List[tf.Variable], optimizer: Any, parts: Parts) -> List[D
     result = []
     scope, scoped = _scope(optimizer)
     shards = _shards(variables)
+    hidden = {id(variable): path for path, variable in optimizers.hidden(optimizer, parts)}
     for variable in variables:
         info = getattr(variable, "_save_slice_info", None)
-        if info is not None:
+        if id(variable) in hidden:
+            shape = tuple(variable.shape.as_list())
+            result.append(DenseSlice(variable, scope + hidden[id(variable)], shape, (0,) * len(shape)))
+        elif info is not None:
             result.append(DenseSlice(variable, info.full_name.split(":")[0], tuple(map(int, info.full_shape)),
                                      tuple(map(int, info.var_offset))))
         else:
             result.append(_slice(variable, shards))
-    hidden = {id(variable): path for path, variable in optimizers.hidden(optimizer, parts)}
-    scoped |= set(hidden)
-    result = [dataclasses.replace(item, name=_in_scope(scope, hidden.get(id(item.variable), item.name)))
-              if id(item.variable) in scoped else item for item in result]
+    result = [dataclasses.replace(item, name=_in_scope(scope, item.name)) if id(item.variable) in scoped else item
+              for item in result]
     names = collections.Counter((item.name, item.offset) for item in result)
     shared = {id(item.variable) for item in result if names[item.name, item.offset] > 1}
     if shared:

@@ -173,9 +173,10 @@ def _hidden_shadows(model: tf.keras.Model, variables: List[Any]) -> List[Any]:
     """
     if tf.distribute.has_strategy() or type(model.distribute_strategy) is not type(tf.distribute.get_strategy()):
         return []
-    known = {id(variable) for variable in model.variables}
+    # By name: a younger model of the same names has put its shadows in the places of this one's.
+    known = {variable.name for variable in model.variables if isinstance(variable, de.TrainableWrapper)}
     return [shadow for variable in variables for shadow in variable._trainable_store.values()
-            if shadow.trainable and variable.trainable and id(shadow) not in known
+            if shadow.trainable and variable.trainable and shadow.name not in known
             and isinstance(shadow, shadow_embedding_ops.ShadowVariable)]
 
 

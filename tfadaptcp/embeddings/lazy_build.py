@@ -23,10 +23,9 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
 
     To be called from ``on_train_begin``. The first step is traced then, which creates all
     variables of the model and its optimizer; ``action`` is called after that, in the thread of
-    ``fit``, outside of any graph; then the step runs, on the very function that was traced unless
-    ``action`` has put another one in its place. An
-    error of ``action`` ends ``fit``, as it is; only those that Keras takes for the end of the data
-    are wrapped in a ``RuntimeError``.
+    ``fit``, outside of any graph, after those arranged for before it; then the step runs, on the very
+    function that was traced unless an action has put another one in its place. An error of ``action`` ends ``fit``, as it is; only those that Keras takes for the end of the data are
+    wrapped in a ``RuntimeError``.
 
     Args:
       model: a compiled model, built or not.
@@ -43,20 +42,29 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
             "which comes after `Model.make_train_function`."
         )
 
-    def cancel() -> None:
-        if model.train_function is first_step:
-            model.train_function = step
-
     def first_step(iterator):
-        cancel()
+        model.train_function = step
         build_by_tracing(model, iterator)
         try:
-            action()
+            while actions:
+                actions.pop(0)()
         except (StopIteration, tf.errors.OutOfRangeError) as error:
             raise RuntimeError(f"Failed before the first step: {error!r}") from error
         return model.train_function(iterator)
 
-    model.train_function = first_step
+    # One wrapper for all actions: one of them may put another function in the place of what it finds.
+    actions = getattr(step, "actions", None)
+    if actions is None:
+        actions = first_step.actions = []
+        model.train_function = first_step
+    actions.append(action)
+
+    def cancel() -> None:
+        if action in actions:
+            actions.remove(action)
+        if not actions and model.train_function is first_step:
+            model.train_function = step
+
     return cancel
 
 

@@ -3,11 +3,14 @@
 from typing import Any, List, Tuple
 
 import tensorflow as tf
-from tensorflow.python.checkpoint import graph_view
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tensorflow_recommenders_addons import dynamic_embedding as de
 from tf_keras.src.optimizers.legacy import optimizer_v2
 
 from tfadaptcp.embeddings.parts import OPTIMIZERS, Parts, parts_of
+
+# Attributes in which TensorFlow notes what it finds in the others.
+_OF_TRACKING = ("_self_", "_coalesced_children")
 
 
 def check(model: tf.keras.Model, optimizer: Any) -> None:
@@ -51,26 +54,45 @@ def variables(optimizer: Any) -> List[tf.Variable]:
 
 
 def hidden(optimizer: Any, parts: Parts) -> List[Tuple[str, tf.Variable]]:
-    """The variables that hang on an optimizer, or are attributes of it, and which neither it nor the model lists.
+    """The variables that an optimizer holds in its attributes, and which neither it nor the model lists.
 
-    As new Nadam's product of its decays, a step that several optimizers share, or an accumulator of gradients. Returned with
-    the attributes that lead to them. Settings, such as the learning rate, are not among them: they are kept as numbers.
+    As new Nadam's product of its decays, a step that several optimizers share, or accumulators of gradients. Returned with
+    the attributes, keys and indices that lead to them. Settings, such as the learning rate, are not among them: they are
+    kept as numbers.
     """
     if optimizer is None:
         return []
     settings = [*getattr(inner(optimizer), "_hyper", {}).values(),
                 *(getattr(inner(optimizer), name, None) for name in ("_learning_rate", "_current_learning_rate"))]
-    known = {id(item) for item in parts_of([*variables(optimizer), *loss_scale(optimizer), *settings,
-                                            *(own for own, _ in parts.own)])}
-    items, paths = graph_view.ObjectGraphView(inner(optimizer)).breadth_first_traversal()
-    found = [("/".join(step.name for step in paths[item]), item) for item in items]
-    # Legacy ones track no attributes.
-    found += [(name, item) for name, item in sorted(vars(inner(optimizer)).items())]
-    found += [(f"{name}/{key}", item) for name, held in sorted(vars(inner(optimizer)).items())
-              for key, item in (enumerate(held) if isinstance(held, (list, tuple)) else ())]
-    unique = {id(item): (path, item) for path, item in reversed(found)
-              if isinstance(item, tf.Variable) and id(item) not in known}
-    return sorted(unique.values(), key=lambda pair: pair[0])
+    seen = {id(item) for item in parts_of([*variables(optimizer), *loss_scale(optimizer), *settings,
+                                           *(own for own, _ in parts.own)])}
+    found: List[Tuple[str, tf.Variable]] = []
+
+    def look_at(path: str, item: Any) -> None:
+        if isinstance(item, ShardedVariable):
+            item = item.variables
+        if isinstance(item, tf.Variable):
+            if id(item) not in seen and not isinstance(item, de.TrainableWrapper):
+                found.append((path, item))
+        elif isinstance(item, dict):
+            below = item.items()
+        elif isinstance(item, (list, tuple)):
+            below = enumerate(item)
+        elif isinstance(item, tf.Module) and not isinstance(item, (tf.keras.layers.Layer, *OPTIMIZERS)):
+            below = vars(item).items()
+        else:
+            return
+        if id(item) in seen:
+            return
+        seen.add(id(item))
+        if not isinstance(item, tf.Variable):
+            for name, held in list(below):
+                look_at(f"{path}/{name}", held)
+
+    for name, held in sorted(vars(inner(optimizer)).items()):
+        if not name.startswith(_OF_TRACKING):
+            look_at(name, held)
+    return found
 
 
 def trained(optimizer: Any) -> List[str]:
