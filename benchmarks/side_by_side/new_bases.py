@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 from benchmarks.side_by_side import bases, watching, windows
 from benchmarks.side_by_side.capped.control import Control, moved
 from benchmarks.side_by_side.cells import REGIMES, Cell
-from benchmarks.side_by_side.job import Job
+from benchmarks.side_by_side.job import WORKERS, Job
 from benchmarks.side_by_side.systems import System
 
 # What is written while training stands still and would take longer on the line is written over a line so much faster
@@ -88,9 +88,9 @@ def _beside(cell: Cell, system: System, job: Job, saver: Any, control: Control, 
     found = windows.run(job.train, save_with_a_base, cell.interval, 0, 1,
                         goes_on=lambda: switch.turned_to == "now" or saver.stats()["scanning"])
     taken = watching.used(cpu, processes.cpu_seconds())
-    # The checkpoint that goes by it.
+    # The checkpoint that goes by it, of a few steps.
     saver.finish()
-    job.train(cell.interval)
+    job.train(2 * WORKERS)
     saver.save()
     saver.finish()
     return {"seconds": sum(window["seconds"] for window in found) - len(found) * windows.mean(usual.windows, "seconds"),

@@ -63,8 +63,7 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
         told = saver.stats()
         return told["saves"] - told["skipped"] - stats["saves"] + stats["skipped"]
 
-    interval = cell.interval if system.saves else max(cell.interval, min(PIECE, int(PIECE_PER_SECOND * seconds)))
-    found = windows.run(job.train, saver.save, interval, seconds, _least(cell, system),
+    found = windows.run(job.train, saver.save, _piece(cell, system, seconds), seconds, _least(cell, system),
                         goes_on=lambda: system.saves and written() == 0)
     taken = watching.used(cpu, processes.cpu_seconds())
     peaks, passed = processes.peak_bytes(), moved(line, control.counters())
@@ -118,6 +117,10 @@ def _measure(cell: Cell, system: System, job: Job, control: Control, directory: 
         waited_seconds=sum(window["save_seconds"] for window in found),
         last_save={name: value for name, value in ended.items() if isinstance(value, (int, float, str))})
     return result
+
+
+def _piece(cell: Cell, system: System, seconds: float) -> int:
+    return cell.interval if system.saves else max(cell.interval, min(PIECE, int(PIECE_PER_SECOND * seconds)))
 
 
 def _least(cell: Cell, system: System) -> int:

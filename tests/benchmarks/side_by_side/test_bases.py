@@ -1,5 +1,7 @@
 """When new bases come, and what they are reckoned to take."""
 
+import types
+
 import pytest
 
 from benchmarks.side_by_side import bases, new_bases, training, windows
@@ -75,6 +77,28 @@ def test_what_a_base_in_place_of_another_checkpoint_takes_longer(system, pending
 def test_what_is_written_standing_still_takes_no_longer_than_it_may():
     assert new_bases.line_faster(1600, 3200, (10, 0)) == pytest.approx(10)
     assert new_bases.line_faster(10, 20, (10, 0)) == new_bases.line_faster(1e9, 1e9, (0, 0)) == 1
+
+
+@pytest.mark.parametrize("written", [1e9, 0.8e9])
+def test_a_base_in_place_is_written_over_a_faster_line_and_as_a_whole(monkeypatch, written):
+    made, caps = {"bytes_written": written, "seconds": 17.0, "line_ns": 16e9}, []
+    monkeypatch.setattr(new_bases, "save", lambda *unused: made)
+    processes = types.SimpleNamespace(cpu_seconds=lambda: {"ps": 1.0, "machine": 1.0, "elapsed": 2.0})
+    monkeypatch.setattr(new_bases.watching.Processes, "of", lambda cluster: processes)
+    job = types.SimpleNamespace(train=lambda steps: None, num_ps=2, cluster=None)
+    saver = types.SimpleNamespace(new_bases=bases.Switch(), stats=lambda: {"blocked_seconds": 17.0})
+    usual = new_bases.Between([{"steps": 100, "seconds": 10.0, "save_seconds": 8.0}], 1.0, bases.Growth(1, 1, 1), 1e9,
+                              1e6, 11, 1.0)
+    control = types.SimpleNamespace(cap=lambda *given: caps.append(given))
+    arguments = (training.Cell("incr_ckpt"), SYSTEMS["incr_ckpt"], job, saver, control, usual)
+    if written < 1e9:
+        with pytest.raises(RuntimeError, match="bytes of a base"):
+            new_bases._in_place(*arguments)
+        return
+    # 500 MB by each connection would take 200 s, 12.5 times as long as it is to take.
+    told = new_bases._in_place(*arguments)
+    assert caps == [(12.5 * 2.5e6, 12.5 * 50e6)]
+    assert told["seconds"] == pytest.approx(17 + 11.5 * 16 - 8) and told["cpu_seconds"] == -1 and told["every"] == 11
 
 
 class _Saver:

@@ -30,6 +30,10 @@ def test_a_cell_is_measured_once_and_reported(tmp_path):
     assert found["first_save_bytes"] > 3000 * (3 * 64 + 12) and found["bytes_written"] > 0
     assert all(found["peak_bytes"][role] > 1e8 and found["cpu_seconds_per_step"][role] > 0
                for role in ("ps", "worker", "chief"))
+    # A base was made, with its own watch.
+    base = found["new_bases"]
+    assert base["bytes"] > 3000 * (3 * 64 + 12) and base["how"] == "beside" and base["every"] > 1
+    assert found["others_share"] >= base["others_share"] and found["asked_seconds"] == 0.1
     assert found["step_milliseconds"]["max"] >= found["step_milliseconds"]["p50"] > 0
     assert "AdaptCP |" in command(tmp_path, "report") and (tmp_path / "report" / "side_by_side.json").exists()
     assert not list(tmp_path.glob("side-by-side-*"))  # the store, and what clusters leave

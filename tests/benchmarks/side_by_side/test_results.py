@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.side_by_side import __main__ as main
-from benchmarks.side_by_side import cells, restoring, results, runner, systems, watching
+from benchmarks.side_by_side import cells, restoring, results, runner, systems, training, watching
 from benchmarks.side_by_side.cells import Cell
 
 
@@ -103,6 +103,21 @@ def test_what_is_given_is_planned_as_a_product():
     assert {(cell.regime, cell.restore_ps, cell.rows) for cell in restores} == {
         (regime, ps, 5_000_000) for regime in ("published", "local") for ps in (2, 1)}
     assert {cell.system for cell in restores} == set(runner.RESTORED)
+
+
+def test_who_saves_nothing_trains_a_thousand_steps_in_a_piece():
+    for name, interval, seconds, piece in (
+            ("none", 100, 60, 1000), ("none_again", 100, 5, 100), ("tracking", 3000, 60, 3000), ("none", 10, 0.1, 10),
+            ("adaptcp", 100, 60, 100)):
+        assert training._piece(Cell(name, interval=interval), systems.SYSTEMS[name], seconds) == piece
+
+
+def test_check_n_run_uploads_one_object_at_a_time_or_as_many_as_the_engine_does(monkeypatch):
+    monkeypatch.setattr(systems, "Ours", lambda *unused, **given: given)
+    made = {name: systems.SYSTEMS[name].make(None, "", "wait") for name in systems.SYSTEMS if "check_n_run" in name}
+    assert all(given["engine"]["capture_memory_bytes"] == 2 << 30 for given in made.values())
+    assert {name: given["engine"].get("upload_threads") for name, given in made.items()} == {
+        "check_n_run": 1, "check_n_run_parallel": None, "check_n_run_quantized": 1}
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
