@@ -225,7 +225,7 @@ SYSTEMS: Dict[str, System] = {system.name: system for system in (
     System("incr_ckpt", f"Incr CKPT-{FULL_EVERY}", _ours(policy=f"incr_ckpt_{FULL_EVERY}"), one_reader=True,
            bases="standing still", full_every=FULL_EVERY),
     System("none_again", "no checkpoints, again", Nothing, is_stock=True, saves=False),
-    _check_n_run("check_n_run", "Check-N-Run, one upload at a time, as published", _ONE_UPLOAD, one_reader=True),
+    _check_n_run("check_n_run", "Check-N-Run, one upload at a time", _ONE_UPLOAD, one_reader=True),
     _check_n_run("check_n_run_parallel", "Check-N-Run, parallel uploads", _SNAPSHOTS, uploads=_UPLOADS),
     _check_n_run("check_n_run_quantized", "Check-N-Run, one upload at a time, quantised", _ONE_UPLOAD, "auto",
                  one_reader=True),
