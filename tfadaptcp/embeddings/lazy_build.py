@@ -24,7 +24,8 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
     To be called from ``on_train_begin``. The first step is traced then, which creates all
     variables of the model and its optimizer; ``action`` is called after that, in the thread of
     ``fit``, outside of any graph, after those arranged for before it; then the step runs, on the very
-    function that was traced unless an action has put another one in its place. An error of ``action`` ends ``fit``, as it is; only those that Keras takes for the end of the data are
+    function that was traced unless an action has put another one in its place. An error of
+    ``action`` ends ``fit``, as it is; only those that Keras takes for the end of the data are
     wrapped in a ``RuntimeError``.
 
     Args:

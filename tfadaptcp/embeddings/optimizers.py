@@ -69,30 +69,33 @@ def hidden(optimizer: Any, parts: Parts) -> List[Tuple[str, tf.Variable]]:
     found: List[Tuple[str, tf.Variable]] = []
 
     def look_at(path: str, item: Any) -> None:
-        if isinstance(item, ShardedVariable):
-            item = item.variables
-        if isinstance(item, tf.Variable):
-            if id(item) not in seen and not isinstance(item, de.TrainableWrapper):
-                found.append((path, item))
-        elif isinstance(item, dict):
-            below = item.items()
-        elif isinstance(item, (list, tuple)):
-            below = enumerate(item)
-        elif isinstance(item, tf.Module) and not isinstance(item, (tf.keras.layers.Layer, *OPTIMIZERS)):
-            below = vars(item).items()
-        else:
-            return
         if id(item) in seen:
             return
         seen.add(id(item))
-        if not isinstance(item, tf.Variable):
-            for name, held in list(below):
-                look_at(f"{path}/{name}", held)
+        if isinstance(item, tf.Variable):
+            if not isinstance(item, de.TrainableWrapper):
+                found.append((path, item))
+            return
+        for name, held in _below(item):
+            look_at(f"{path}/{name}", held)
 
     for name, held in sorted(vars(inner(optimizer)).items()):
         if not name.startswith(_OF_TRACKING):
             look_at(name, held)
     return found
+
+
+def _below(item: Any) -> List[Tuple[Any, Any]]:
+    """What something holds, with its names, if it is made to hold variables."""
+    if isinstance(item, ShardedVariable):
+        return list(enumerate(item.variables))
+    if isinstance(item, dict):
+        return list(item.items())
+    if isinstance(item, (list, tuple)):
+        return list(enumerate(item))
+    if isinstance(item, tf.Module) and not isinstance(item, (tf.keras.layers.Layer, *OPTIMIZERS)):
+        return list(vars(item).items())
+    return []
 
 
 def trained(optimizer: Any) -> List[str]:
