@@ -58,6 +58,13 @@ def test_new_style_adam(tmp_path):
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
+def test_accumulated_updates(tmp_path):
+    heads = run("train_with_accumulated_updates", tmp_path / "sums", tmp_path / "oracle" / "sums")
+    wrong = run("restore_accumulated_updates", tmp_path / "sums", tmp_path / "oracle")
+    assert len(wrong) == len(heads) == 6
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
 def test_custom_coordinator_loop(tmp_path):
     found = run("custom_loop", tmp_path / "checkpoints", tmp_path / "oracle")
     assert found["steps"] == [60, 150, 240, 330]

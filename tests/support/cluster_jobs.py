@@ -166,6 +166,10 @@ def restore_new_style_adam():
     return restore_all(2, lambda: de.DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(0.01)))
 
 
+def restore_accumulated_updates():
+    return restore_all(2, lambda: em.adam(0.01, bp_v2=True), bp_v2=True)
+
+
 def compiled_optimizer_is_refused(strategy) -> str:
     with strategy.scope():
         model = two_tables(2, de.DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(0.01)))
