@@ -53,17 +53,4 @@ Status ObjectSize(const std::string& path, uint64_t* size) {
                                    : remote::ObjectSize(path, size);
 }
 
-Status ListObjects(const std::string& directory,
-                   std::vector<std::string>* names) {
-  std::string local;
-  return IsLocalPath(directory, &local) ? local::ListObjects(local, names)
-                                        : remote::ListObjects(directory, names);
-}
-
-Status MakeDirectories(const std::string& path) {
-  std::string local;
-  return IsLocalPath(path, &local) ? local::MakeDirectories(local)
-                                   : remote::MakeDirectories(path);
-}
-
 }  // namespace adaptcp

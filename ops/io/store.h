@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "ops/format/byte_io.h"
 #include "ops/util/status.h"
@@ -41,14 +40,6 @@ uint64_t ReadAheadBytes(const std::string& path);
 Status DeleteObject(const std::string& path);
 
 Status ObjectSize(const std::string& path, uint64_t* size);
-
-// The names in a directory, sorted, without "." and "..". NotFound if it isn't
-// there; a store without directories may answer with an empty list instead.
-Status ListObjects(const std::string& directory,
-                   std::vector<std::string>* names);
-
-// Makes the directory and those above it, durably. OK if they exist.
-Status MakeDirectories(const std::string& path);
 
 // Whether the path goes to POSIX, and what of it then.
 bool IsLocalPath(const std::string& path, std::string* local);

@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "ops/io/local/store_faults.h"
 #include "ops/io/store.h"
@@ -65,15 +67,11 @@ void CheckObjects(const std::string& dir) {
   ExpectOk(Write(dir + "/a/b/empty", {}), "write of nothing");
   ExpectOk(ObjectSize(dir + "/a/b/empty", &size), "size of nothing");
   Expect(size == 0, "size of nothing");
-  std::vector<std::string> names;
-  ExpectOk(ListObjects(dir + "/a/b", &names), "list");
-  Expect(names == std::vector<std::string>({"empty", "x.seg"}), "names");
   ExpectOk(DeleteObject(path), "delete");
   ExpectCode(NewSource(path, &source), Status::Code::kNotFound,
              "open what was deleted");
   ExpectCode(ObjectSize(path, &size), Status::Code::kNotFound,
              "size of what was deleted");
-  ExpectOk(MakeDirectories(dir + "/a/b"), "make directories that exist");
 }
 
 // What a range of an object holds, whatever range, in whatever order, also when
@@ -135,12 +133,6 @@ void TellDifferences(const std::string& dir) {
     std::cout << "cannot tell that there was nothing to delete\n";
   } else {
     ExpectCode(deleted, Status::Code::kNotFound, "delete twice");
-  }
-  std::vector<std::string> names;
-  const Status listed = ListObjects(dir + "/nobody", &names);
-  Expect(names.empty(), "names of what is not there");
-  if (listed.code() != Status::Code::kNotFound) {
-    std::cout << "cannot tell a missing directory from an empty one\n";
   }
 }
 

@@ -164,6 +164,12 @@ std::string Parent(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
+Status MakeDirectories(const std::string& path) {
+  ADAPTCP_RETURN_IF_ERROR(Fault("mkdir", path));
+  return Convert(tensorflow::Env::Default()->RecursivelyCreateDir(path),
+                 "make directory", path);
+}
+
 }  // namespace
 
 Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink) {
@@ -240,23 +246,6 @@ Status ObjectSize(const std::string& path, uint64_t* size) {
   ADAPTCP_RETURN_IF_ERROR(Convert(found, "stat", path));
   *size = bytes;
   return Status::Ok();
-}
-
-Status ListObjects(const std::string& directory,
-                   std::vector<std::string>* names) {
-  ADAPTCP_RETURN_IF_ERROR(Fault("list", directory));
-  names->clear();
-  ADAPTCP_RETURN_IF_ERROR(
-      Convert(tensorflow::Env::Default()->GetChildren(directory, names),
-              "list", directory));
-  std::sort(names->begin(), names->end());
-  return Status::Ok();
-}
-
-Status MakeDirectories(const std::string& path) {
-  ADAPTCP_RETURN_IF_ERROR(Fault("mkdir", path));
-  return Convert(tensorflow::Env::Default()->RecursivelyCreateDir(path),
-                 "make directory", path);
 }
 
 }  // namespace remote

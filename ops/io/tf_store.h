@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "ops/format/byte_io.h"
 #include "ops/util/status.h"
@@ -22,9 +21,6 @@ Status NewSource(const std::string& path, uint64_t size,
 uint64_t ReadAheadBytes(const std::string& path);
 Status DeleteObject(const std::string& path);
 Status ObjectSize(const std::string& path, uint64_t* size);
-Status ListObjects(const std::string& directory,
-                   std::vector<std::string>* names);
-Status MakeDirectories(const std::string& path);
 
 }  // namespace remote
 }  // namespace adaptcp

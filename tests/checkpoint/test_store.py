@@ -42,7 +42,7 @@ def test_a_probe_says_what_failed(tmp_path):
 def test_a_local_put_is_synced_with_every_directory_it_made(tmp_path):
     ops = []
     store = Store()
-    store.make_dirs(str(tmp_path))
+    store.put(str(tmp_path / "before"), b"")
     store_lib.set_fault_hook(lambda op, path: ops.append((op, os.path.relpath(path, tmp_path))))
     store.put(str(tmp_path / "a" / "b" / "o"), b"data")
     assert ops == [("mkdir", "a"), ("fsync_dir", "."), ("mkdir", "a/b"), ("fsync_dir", "a"), ("create", "a/b/o"),

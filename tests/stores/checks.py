@@ -93,16 +93,6 @@ def what_is_not_there(directory: str) -> None:
     store.remove_dir(join(directory, "x"))
 
 
-def directories_are_made_with_their_parents(directory: str) -> None:
-    store = Store()
-    store.make_dirs(join(directory, "x", "y"))
-    store.make_dirs(join(directory, "x", "y"))
-    assert store.list(join(directory, "x")) == ["y"]
-    assert store.list(join(directory, "x", "y")) == []
-    store.remove_dir(join(directory, "x", "y"))
-    assert store.list(join(directory, "x")) == []
-
-
 def names_of_our_layout(directory: str) -> None:
     store = Store()
     for name in NAMES:
@@ -169,5 +159,5 @@ def the_probe_leaves_nothing(directory: str) -> None:
 
 CHECKS = [put_read_size_list_delete, an_object_can_be_put_again_after_its_deletion, only_empty_directories_are_removed,
           what_comes_into_a_directory_while_it_is_removed_stays, put_never_overwrites, what_is_not_there,
-          directories_are_made_with_their_parents, names_of_our_layout, directories_named_by_users,
-          a_neighbour_whose_name_goes_on_is_another, many_names, writers_of_different_names_at_once, the_probe_leaves_nothing]
+          names_of_our_layout, directories_named_by_users, a_neighbour_whose_name_goes_on_is_another, many_names,
+          writers_of_different_names_at_once, the_probe_leaves_nothing]

@@ -57,9 +57,6 @@ class MemoryStore(Store):
     def remove_dir(self, directory):
         pass
 
-    def make_dirs(self, directory):
-        pass
-
 
 class Run:
     """A coordinator reduced to its files: claims, writes segments, commits and collects as the manager does."""

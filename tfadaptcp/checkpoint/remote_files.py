@@ -145,13 +145,6 @@ class RemoteFiles:
         except FileNotFoundError:
             pass
 
-    def make_dirs(self, directory: str) -> None:
-        def attempt():
-            fault_point("mkdir", directory)
-            tf.io.gfile.makedirs(directory)
-
-        self._retried("create", directory, attempt)
-
     def _is_there(self, path: str) -> bool:
         fault_point("size", path)
         try:

@@ -92,10 +92,6 @@ class Store:
         """Removes a directory if it is empty; keeps it, silently, if not."""
         self._call("remove", directory, "remove_dir")
 
-    def make_dirs(self, directory: str) -> None:
-        """Creates a directory and its parents, durably. That it exists is no error."""
-        self._call("create", directory, "make_dirs")
-
     def delete_all(self, paths: Sequence[str]) -> None:
         """Deletes objects, `durable=False`, remote ones several at a time. Raises what the first that fails raises; others
         may be gone then."""

@@ -19,8 +19,11 @@ Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink);
 Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
 Status DeleteObject(const std::string& path);
 Status ObjectSize(const std::string& path, uint64_t* size);
+// The names in a directory, sorted, without "." and "..". NotFound if it isn't
+// there.
 Status ListObjects(const std::string& directory,
                    std::vector<std::string>* names);
+// Makes the directory and those above it, durably. OK if they exist.
 Status MakeDirectories(const std::string& path);
 
 // What an errno means to a caller of the store; the message has `what`, the path
