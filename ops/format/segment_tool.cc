@@ -212,12 +212,10 @@ void Dump(const std::string& path) {
 }
 
 void Verify(const std::string& path) {
-  const std::unique_ptr<SegmentReader> reader = OpenFile(path);
-  SegmentBlock block;
-  do {
-    Check(reader->Next(&block));
-  } while (block.type != RecordType::kFooter);
-  const SegmentInfo info = reader->info();
+  SegmentInfo info;
+  Check(VerifySegment(
+      std::make_unique<testing::MemorySource>(path, ReadFile(path)), {},
+      &info));
   std::cout << info.bytes << " " << info.crc32c << "\n";
 }
 

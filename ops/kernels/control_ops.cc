@@ -67,16 +67,15 @@ class SeedTableOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, FindTable(ctx, &table));
     Registry& registry = Registry::Get();
     Status status;
-    ADAPTCP_OP_OK(
-        ctx, registry.gate().RunExclusive(GateTimeout(Json::object()), [&] {
-          const Registry::Entry* entry = registry.Find(table.get());
-          if (entry == nullptr) {
-            status = Status::FailedPrecondition("the table is not attached");
-            return;
-          }
-          status = FromTensorFlow(table->ExportValues(ctx));
-          if (status.ok()) status = entry->group->Seed(*ctx->mutable_output(0));
-        }));
+    ADAPTCP_OP_OK(ctx, registry.gate().RunExclusive(kGateTimeout, [&] {
+      const Registry::Entry* entry = registry.Find(table.get());
+      if (entry == nullptr) {
+        status = Status::FailedPrecondition("the table is not attached");
+        return;
+      }
+      status = FromTensorFlow(table->ExportValues(ctx));
+      if (status.ok()) entry->group->Seed(*ctx->mutable_output(0));
+    }));
     ADAPTCP_OP_OK(ctx, status);
   }
 };
@@ -111,8 +110,7 @@ class CutOp : public RequestOp {
     if (request.value("predict", false)) predicted = session->Predict(request);
     Status status;
     ADAPTCP_RETURN_IF_ERROR(Registry::Get().gate().RunExclusive(
-        GateTimeout(request),
-        [&] { status = session->Cut(request, &reply); }));
+        kGateTimeout, [&] { status = session->Cut(request, &reply); }));
     if (!predicted.is_null()) reply["predicted"] = predicted;
     ADAPTCP_RETURN_IF_ERROR(status);
     reply["incarnation"] = Incarnation();

@@ -229,10 +229,9 @@ class GroupOf final : public Group {
     return tracker_.Resolve(sequence, committed, scanned_base);
   }
 
-  Status Seed(const tf::Tensor& keys) override {
+  void Seed(const tf::Tensor& keys) override {
     std::vector<K> copies;
     tracker_.Seed(KeyData(keys, &copies), keys.NumElements());
-    return Status::Ok();
   }
 
   Status RestoreBegin(tf::OpKernelContext* ctx, Seq next_sequence,

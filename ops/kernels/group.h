@@ -45,7 +45,6 @@ class Group {
   virtual ~Group() = default;
 
   const GroupSpec& spec() const { return spec_; }
-  uint32_t index() const { return index_; }
   const Tables& tables() const { return tables_; }
 
   // Writers, inside the gate, before they write `keys` to any table: captures
@@ -106,7 +105,7 @@ class Group {
   // Gate closed.
   virtual Status Cut(const CutRequest& request) = 0;
   virtual Status Resolve(Seq sequence, bool committed, Seq scanned_base) = 0;
-  virtual Status Seed(const tensorflow::Tensor& keys) = 0;
+  virtual void Seed(const tensorflow::Tensor& keys) = 0;
 
   // Restore; nobody trains. Begin empties the tracker, and table t if empty[t];
   // the rows of other tables are to be seeded when the restore has ended.

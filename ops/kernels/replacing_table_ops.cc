@@ -9,6 +9,7 @@
 
 #include "ops/kernels/session.h"
 #include "ops/kernels/stock_kernel.h"
+#include "ops/kernels/table_growth.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -37,7 +38,7 @@ class ReplacingTableOp : public tf::OpKernel {
       }
     }
     OP_REQUIRES_OK(ctx, ToTensorFlow(registry.gate().RunExclusive(
-                            GateTimeout(Json::object()),
+                            kGateTimeout,
                             [&] { ReplaceTracked(ctx, table.get()); })));
   }
 
@@ -61,10 +62,7 @@ class ReplacingTableOp : public tf::OpKernel {
     tf::Status listed = NewKeys(ctx, &keys);
     if (!listed.ok()) {
       // No checkpoint would ever have rows that the tracker does not know of.
-      tf::TensorShape none({0});
-      none.AppendShape(table->value_shape());
-      listed.Update(table->ImportValues(
-          ctx, no_keys, tf::Tensor(table->value_dtype(), none)));
+      listed.Update(ToTensorFlow(EmptyTable(ctx, table)));
       keys = no_keys;
     }
     entry->group->AfterReplace(keys.dtype() == table->key_dtype() ? keys

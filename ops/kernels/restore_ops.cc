@@ -61,7 +61,7 @@ class RestoreBeginOp : public RequestOp {
     }
     Status status;
     ADAPTCP_RETURN_IF_ERROR(
-        Registry::Get().gate().RunExclusive(GateTimeout(request), [&] {
+        Registry::Get().gate().RunExclusive(kGateTimeout, [&] {
           TableContext context;
           status = session->BeginRestore(number);
           for (const auto& [group, empty] : chosen) {
@@ -243,7 +243,7 @@ class RestoreSegmentsOp : public AsyncRequestOp {
             ", which this process does not have in that form");
       }
       RestoredRows rows;
-      ADAPTCP_RETURN_IF_ERROR(BlocksToRows(spec, {block}, &rows));
+      BlocksToRows(spec, {block}, &rows);
       Arrange(to.take, &rows);
       ADAPTCP_RETURN_IF_ERROR(
           work.session->RestoreRows(ctx, group, rows, level));

@@ -3,32 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 namespace adaptcp {
 
 namespace tf = tensorflow;
 
 namespace {
-
-void CopyKeys(DType dtype, const RowBlockView& block, int64_t row,
-              tf::Tensor* keys) {
-  const int64_t n = block.rows();
-  switch (dtype) {
-    case DType::kInt64:
-      std::copy_n(block.int64_keys(), n, keys->flat<int64_t>().data() + row);
-      return;
-    case DType::kInt32:
-      std::copy_n(block.int32_keys(), n, keys->flat<int32_t>().data() + row);
-      return;
-    default: {
-      auto flat = keys->flat<tf::tstring>();
-      for (const std::string_view key : block.string_keys()) {
-        flat(row++).assign(key.data(), key.size());
-      }
-    }
-  }
-}
 
 // The values of table t, to rows from `row` on, those of absent rows being zeros.
 void CopyValues(const RowBlockView& block, size_t t, const TableSpec& spec,
@@ -61,9 +41,28 @@ void CopyValues(const RowBlockView& block, size_t t, const TableSpec& spec,
 
 }  // namespace
 
-Status BlocksToRows(const GroupSpec& spec,
-                    const std::vector<const RowBlockView*>& blocks,
-                    RestoredRows* rows) {
+void CopyKeys(DType dtype, const RowBlockView& block, int64_t row,
+              tf::Tensor* keys) {
+  const int64_t n = block.rows();
+  switch (dtype) {
+    case DType::kInt64:
+      std::copy_n(block.int64_keys(), n, keys->flat<int64_t>().data() + row);
+      return;
+    case DType::kInt32:
+      std::copy_n(block.int32_keys(), n, keys->flat<int32_t>().data() + row);
+      return;
+    default: {
+      auto flat = keys->flat<tf::tstring>();
+      for (const std::string_view key : block.string_keys()) {
+        flat(row++).assign(key.data(), key.size());
+      }
+    }
+  }
+}
+
+void BlocksToRows(const GroupSpec& spec,
+                  const std::vector<const RowBlockView*>& blocks,
+                  RestoredRows* rows) {
   int64_t n = 0;
   for (const RowBlockView* block : blocks) n += block->rows();
   rows->keys = tf::Tensor(
@@ -88,7 +87,6 @@ Status BlocksToRows(const GroupSpec& spec,
     }
     row += block->rows();
   }
-  return Status::Ok();
 }
 
 }  // namespace adaptcp

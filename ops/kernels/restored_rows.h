@@ -8,7 +8,6 @@
 
 #include "ops/format/row_block_view.h"
 #include "ops/format/segment_header.h"
-#include "ops/util/status.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace adaptcp {
@@ -23,9 +22,13 @@ struct RestoredRows {
 
 // Turns parsed blocks of a group into the tensors that RestoreRows and the
 // PieceRows op use.
-Status BlocksToRows(const GroupSpec& spec,
-                    const std::vector<const RowBlockView*>& blocks,
-                    RestoredRows* rows);
+void BlocksToRows(const GroupSpec& spec,
+                  const std::vector<const RowBlockView*>& blocks,
+                  RestoredRows* rows);
+
+// Copies the keys of a block into `keys`, from its element `row` on.
+void CopyKeys(DType dtype, const RowBlockView& block, int64_t row,
+              tensorflow::Tensor* keys);
 
 }  // namespace adaptcp
 

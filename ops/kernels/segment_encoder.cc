@@ -220,15 +220,11 @@ Status SegmentEncoder::Finish(Json* objects) {
     std::vector<SegmentInfo> infos;
     ADAPTCP_RETURN_IF_ERROR(output.files->Finish(&infos));
     for (const SegmentInfo& info : infos) {
-      Json dense = Json::array();
-      for (const DenseCounts& counts : info.dense) dense.push_back(counts.name);
       objects->push_back({{"path", info.path},
                           {"kind", SegmentKindName(kind)},
                           {"bytes", info.bytes},
                           {"crc32c", info.crc32c},
-                          {"rows", info.rows},
-                          {"tombstones", info.tombstones},
-                          {"dense", dense}});
+                          {"rows", info.rows}});
     }
   }
   return Status::Ok();

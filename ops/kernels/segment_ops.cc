@@ -13,6 +13,7 @@
 
 #include "ops/kernels/async_op.h"
 #include "ops/kernels/request_op.h"
+#include "ops/kernels/restored_rows.h"
 #include "ops/kernels/row_stream.h"
 #include "ops/kernels/segment_source.h"
 #include "ops/kernels/tf_util.h"
@@ -96,7 +97,7 @@ class PieceRowsOp : public RequestOp {
     const auto& blocks = object.rows(piece.index()).blocks;
     const GroupSpec& spec = object.spec(*blocks[0]);
     RestoredRows rows;
-    ADAPTCP_RETURN_IF_ERROR(BlocksToRows(spec, blocks, &rows));
+    BlocksToRows(spec, blocks, &rows);
     const int64_t n = rows.keys.NumElements(), tables = spec.tables.size();
     bool fits = tables == ctx->num_outputs() - 3 &&
                 rows.keys.dtype() == ctx->expected_output_dtype(0);
@@ -226,16 +227,7 @@ class SegmentTableOp : public AsyncRequestOp {
     for (const RowBlockView* block : blocks) {
       const GroupSpec& spec = segment->header().groups[block->group_index()];
       const int64_t n = block->rows();
-      switch (spec.key_dtype) {
-        case DType::kInt64:
-          std::copy_n(block->int64_keys(), n, keys->flat<int64_t>().data() + row);
-          break;
-        case DType::kInt32:
-          std::copy_n(block->int32_keys(), n, keys->flat<int32_t>().data() + row);
-          break;
-        default:
-          Assign(block->string_keys(), row, keys);
-      }
+      CopyKeys(spec.key_dtype, *block, row, keys);
       for (int64_t i = 0; i < n; ++i) {
         present->flat<bool>()(row + i) = block->present(table, i);
       }

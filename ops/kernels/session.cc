@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <random>
@@ -17,12 +16,6 @@ namespace adaptcp {
 namespace tf = tensorflow;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Status ParseGroup(const Json& request, GroupSpec* spec) {
   spec->name = request.value("group", "");
@@ -53,10 +46,6 @@ Status ParseTracker(const Json& request, TrackerOptions* options) {
 }
 
 }  // namespace
-
-std::chrono::milliseconds GateTimeout(const Json& request) {
-  return std::chrono::milliseconds(request.value("gate_timeout_ms", 30000));
-}
 
 const std::string& Incarnation() {
   static const std::string name = [] {
@@ -105,7 +94,6 @@ Group* Session::FindGroup(const std::string& name, uint32_t shard) const {
 }
 
 Status Session::Cut(const Json& request, Json* reply) {
-  const auto start = Clock::now();
   // All that may throw comes before anything is changed.
   const uint64_t wide = request.value("sequence", uint64_t{0});
   if (wide > kMaxSequence) {
@@ -168,7 +156,6 @@ Status Session::Cut(const Json& request, Json* reply) {
     pipeline_ = pipeline;
     SetHurry(hurry);
   }
-  (*reply)["seconds"] = SecondsSince(start);
   return Status::Ok();
 }
 
@@ -256,7 +243,7 @@ Status Registry::Attach(const Json& request, Group::Tables tables,
   for (const auto& table : tables) addresses.push_back(table.get());
   Status status;
   std::vector<std::shared_ptr<Session>> superseded;
-  ADAPTCP_RETURN_IF_ERROR(gate_.RunExclusive(GateTimeout(request), [&] {
+  ADAPTCP_RETURN_IF_ERROR(gate_.RunExclusive(kGateTimeout, [&] {
     Group* group = nullptr;
     status = session->AddGroup(spec, std::move(tables), options, &group);
     if (!status.ok()) return;
@@ -291,7 +278,7 @@ Status Registry::Detach(const std::string& name) {
   if (const auto pipeline = session->pipeline()) {
     pipeline->Abort(Status::Cancelled("session " + name + " has ended"));
   }
-  return gate_.RunExclusive(GateTimeout(Json::object()), [&] {
+  return gate_.RunExclusive(kGateTimeout, [&] {
     for (auto it = tables_.begin(); it != tables_.end();) {
       it = it->second.session == session ? tables_.erase(it) : std::next(it);
     }

@@ -5,6 +5,7 @@
 #define ADAPTCP_OPS_KERNELS_SESSION_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -134,7 +135,7 @@ class Session : public std::enable_shared_from_this<Session> {
              int most_threads);
   // Hands all rows over, read beside training.
   Status ScanGroups(tensorflow::OpKernelContext* ctx, Seq start,
-                    SavePipeline* pipeline, Pace* pace, uint64_t* rows);
+                    SavePipeline* pipeline, Pace* pace);
   Status CheckRestore(uint64_t number, const char* what) const;
   Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
   // Under mu_.
@@ -211,7 +212,7 @@ class Registry {
 };
 
 // How long a cut or an attach waits for the ops inside the gate.
-std::chrono::milliseconds GateTimeout(const Json& request);
+constexpr std::chrono::milliseconds kGateTimeout(30000);
 
 // A random name this process keeps for life.
 const std::string& Incarnation();

@@ -199,8 +199,7 @@ void Session::VoidScans() {
 }
 
 Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
-                           SavePipeline* pipeline, Pace* pace,
-                           uint64_t* rows) {
+                           SavePipeline* pipeline, Pace* pace) {
   Pace::Meter meter(pace, TimesOfThisThread(), uses());
   for (const auto& group : groups_) {
     // Rows of interval `start` may still be written otherwise.
@@ -215,7 +214,6 @@ Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
       std::unique_ptr<CapturedBatch> batch;
       ADAPTCP_RETURN_IF_ERROR(group->ScanNext(ctx, start, &cursor, &batch));
       if (batch == nullptr) break;
-      *rows += batch->rows();
       batch->reserved =
           batch->rows() * group->row_bytes() + batch->string_bytes();
       ADAPTCP_RETURN_IF_ERROR(
@@ -229,7 +227,6 @@ Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
 
 Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
                      Json* reply) {
-  const auto began = Clock::now();
   const Seq start = request.value("start", Seq{0});
   uint64_t bytes = 0;
   for (const auto& group : groups_) bytes += group->TotalBytes();
@@ -244,11 +241,9 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
     std::lock_guard<std::mutex> lock(mu_);
     scans_.insert(pipeline);
   }
-  uint64_t rows = 0;
   Json objects;
   writer->Start(Json::array(), {});
-  Status status = ScanGroups(ctx, start, pipeline.get(),
-                             writer->pace(), &rows);
+  Status status = ScanGroups(ctx, start, pipeline.get(), writer->pace());
   if (!status.ok()) pipeline->Abort(status);
   pipeline->CloseWhenIdle();
   status = writer->Finish(&objects);
@@ -259,9 +254,7 @@ Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
   ADAPTCP_RETURN_IF_ERROR(status);
   // The last rows may have been read from a table that was being emptied.
   ADAPTCP_RETURN_IF_ERROR(pipeline->status());
-  *reply = {{"objects", objects},
-            {"rows", rows},
-            {"seconds", SecondsSince(began)}};
+  *reply = {{"objects", objects}};
   return Status::Ok();
 }
 

@@ -19,7 +19,7 @@ Json Session::Stats() const {
     stats["shard"] = group->spec().shard;
     groups.push_back(std::move(stats));
   }
-  return {{"groups", groups}, {"incarnation", Incarnation()}};
+  return {{"groups", groups}};
 }
 
 // Enough of each group that a share of a hundredth is known to a tenth of it,

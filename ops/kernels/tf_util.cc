@@ -8,13 +8,7 @@ namespace adaptcp {
 
 namespace tf = tensorflow;
 
-Status ToFileType(tf::DataType dtype, DType* out) {
-  // Files use TensorFlow's numbers.
-  *out = static_cast<DType>(static_cast<int>(dtype));
-  if (static_cast<int>(dtype) < 256 && IsKnownDType(*out)) return Status::Ok();
-  return Status::InvalidArgument("a checkpoint cannot hold values of type " +
-                                 tf::DataTypeString(dtype));
-}
+namespace {
 
 Status ParseJson(const std::string& text, Json* out) {
   *out = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -23,6 +17,22 @@ Status ParseJson(const std::string& text, Json* out) {
                                    text.substr(0, 200));
   }
   return Status::Ok();
+}
+
+tf::OpKernelContext::Params* WithDevice(tf::OpKernelContext::Params* params,
+                                        tf::DeviceBase* device) {
+  params->device = device;
+  return params;
+}
+
+}  // namespace
+
+Status ToFileType(tf::DataType dtype, DType* out) {
+  // Files use TensorFlow's numbers.
+  *out = static_cast<DType>(static_cast<int>(dtype));
+  if (static_cast<int>(dtype) < 256 && IsKnownDType(*out)) return Status::Ok();
+  return Status::InvalidArgument("a checkpoint cannot hold values of type " +
+                                 tf::DataTypeString(dtype));
 }
 
 Status ParseRequest(tf::OpKernelContext* ctx, const char* name, Json* request) {
@@ -53,16 +63,6 @@ tf::Status SetReply(tf::OpKernelContext* ctx, int index,
   output->scalar<tf::tstring>()() = text;
   return tf::OkStatus();
 }
-
-namespace {
-
-tf::OpKernelContext::Params* WithDevice(tf::OpKernelContext::Params* params,
-                                        tf::DeviceBase* device) {
-  params->device = device;
-  return params;
-}
-
-}  // namespace
 
 TableContext::TableContext()
     : device_(tf::Env::Default()),

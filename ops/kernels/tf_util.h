@@ -24,7 +24,6 @@ Status ToFileType(tensorflow::DataType dtype, DType* out);
 // Parses the scalar string input `name` as a JSON object.
 Status ParseRequest(tensorflow::OpKernelContext* ctx, const char* name,
                     Json* request);
-Status ParseJson(const std::string& text, Json* out);
 
 // Requests come from another process, which may be of another version: one that
 // is not as expected must fail its op, not end the parameter server.
