@@ -259,7 +259,6 @@ class RowQuantizer {
 
 Status ParseQuantization(std::string_view method, int bits,
                          Quantization* quantization) {
-  std::string known;
   for (const MethodName& entry : kMethods) {
     if (method == entry.name) {
       const bool raw = entry.method == Method::kNone;
@@ -267,8 +266,6 @@ Status ParseQuantization(std::string_view method, int bits,
       *quantization = {entry.method, raw ? 0 : bits};
       return Status::Ok();
     }
-    known += known.empty() ? "" : ", ";
-    known += entry.name;
   }
   return Status::InvalidArgument(
       "unknown quantization. Received: " + std::string(method) + ", " +

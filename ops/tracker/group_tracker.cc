@@ -289,12 +289,6 @@ Status GroupTracker<K>::Cut(const CutRequest& request) {
         "bad checkpoint sequence. Received: " + std::to_string(n) +
         " Expected: 1 to " + std::to_string(kMaxSequence));
   }
-  if (request.kind != CutKind::kDelta && request.kind != CutKind::kBase) {
-    return Status::InvalidArgument(
-        "bad kind of cut. Received: " +
-        std::to_string(static_cast<int>(request.kind)) +
-        " Expected: 0 (delta) or 1 (base)");
-  }
   if (std::isnan(request.hot_threshold)) {
     return Status::InvalidArgument(
         "bad hot threshold. Received: NaN Expected: a number or infinity");

@@ -99,9 +99,6 @@ struct TrackerStats {
   // Entries with the text of string keys, lists without it; batches remembered.
   uint64_t memory_bytes = 0;
   uint32_t scanned_stripes = 0;
-  Seq pending_sequence = 0;
-  Seq current_sequence = 0;
-  Seq base_sequence = 0;
   uint64_t accesses = 0;  // keys handed to RecordAccesses so far
 };
 

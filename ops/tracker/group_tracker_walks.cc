@@ -165,9 +165,6 @@ TrackerStats GroupTracker<K>::Stats() const {
         (stripe.unsaved.capacity() + stripe.pending_list.capacity()) *
             sizeof(K);
   }
-  stats.pending_sequence = unresolved_.load();
-  stats.current_sequence = current_.load();
-  stats.base_sequence = base_.load();
   stats.accesses = accesses_.load();
   return stats;
 }

@@ -12,7 +12,6 @@ struct Crew::State {
   std::mutex mu;
   std::condition_variable ended;
   int running = 0;
-  int started = 0;
 };
 
 Crew::Crew() : state_(std::make_shared<State>()) {}
@@ -21,7 +20,6 @@ bool Crew::Start(std::function<void()> body) {
   {
     std::lock_guard<std::mutex> lock(state_->mu);
     ++state_->running;
-    ++state_->started;
   }
   const auto end = [](State* state) {
     std::lock_guard<std::mutex> lock(state->mu);
@@ -42,25 +40,10 @@ bool Crew::Start(std::function<void()> body) {
   return true;
 }
 
-void Crew::Join() {
-  std::unique_lock<std::mutex> lock(state_->mu);
-  state_->ended.wait(lock, [&] { return state_->running == 0; });
-}
-
 bool Crew::JoinFor(std::chrono::nanoseconds time) {
   std::unique_lock<std::mutex> lock(state_->mu);
   return state_->ended.wait_for(lock, time,
                                 [&] { return state_->running == 0; });
-}
-
-int Crew::running() const {
-  std::lock_guard<std::mutex> lock(state_->mu);
-  return state_->running;
-}
-
-int Crew::started() const {
-  std::lock_guard<std::mutex> lock(state_->mu);
-  return state_->started;
 }
 
 }  // namespace adaptcp

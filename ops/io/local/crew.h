@@ -17,14 +17,8 @@ class Crew {
 
   // False: the system has no thread left; `body` is dropped.
   [[nodiscard]] bool Start(std::function<void()> body);
-  // Waits until none is running.
-  void Join();
-  // The same, for a limited time; false if some still are.
+  // Waits, for a limited time, until none is running; false if some still are.
   bool JoinFor(std::chrono::nanoseconds time);
-
-  int running() const;
-  // How many have been started.
-  int started() const;
 
  private:
   struct State;

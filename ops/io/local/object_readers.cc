@@ -294,6 +294,4 @@ ReadersStats ObjectReaders::stats() const {
   return state_->stats;
 }
 
-size_t ObjectReaders::levels() const { return state_->levels; }
-
 }  // namespace adaptcp

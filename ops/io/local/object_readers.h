@@ -107,7 +107,6 @@ class ObjectReaders {
   // Of what ended them, OK if nothing has.
   Status status() const;
   ReadersStats stats() const;
-  size_t levels() const;
 
  private:
   const std::shared_ptr<State> state_;

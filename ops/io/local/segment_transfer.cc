@@ -240,10 +240,7 @@ Status SegmentTransfer::State::Upload(const std::string& path, Staged* staged,
       }
       return sink->Append(chunk);
     }));
-    ADAPTCP_RETURN_IF_ERROR(sink->SyncAndClose());
-    std::lock_guard<std::mutex> lock(mu);
-    stats.upload_bytes += staged->bytes();
-    return Status::Ok();
+    return sink->SyncAndClose();
   });
 }
 

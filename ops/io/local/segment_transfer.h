@@ -33,7 +33,6 @@ struct TransferOptions {
 struct TransferStats {
   int upload_threads = 0;  // the most that there were at once
   uint64_t uploads = 0;    // segments that are durable in the store
-  uint64_t upload_bytes = 0;
   uint64_t retries = 0;    // attempts that failed and were followed by another
   uint64_t staged_peak_bytes = 0;
   std::chrono::nanoseconds room_wait{0};  // of encoders, for staging room
