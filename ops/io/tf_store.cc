@@ -67,14 +67,11 @@ class RemoteSink final : public BufferedSink {
       : BufferedSink(std::move(path)), file_(std::move(file)) {}
 
  protected:
-  Status WriteOut(std::string_view data) override {
-    int half = 0;
-    const int error = adaptcp_store_write_op(name().c_str(), &half);
-    if (error != 0 && half != 0) {
-      ADAPTCP_RETURN_IF_ERROR(Write(data.substr(0, data.size() / 2)));
-    }
-    if (error != 0) return local::ErrnoToStatus(error, "write", name());
-    return Write(data);
+  Status Write(std::string_view data) override {
+    written_ += data.size();
+    return Convert(
+        file_->Append(absl::string_view(data.data(), data.size())), "write",
+        name());
   }
 
   Status MakeDurable() override {
@@ -95,13 +92,6 @@ class RemoteSink final : public BufferedSink {
   }
 
  private:
-  Status Write(std::string_view data) {
-    written_ += data.size();
-    return Convert(
-        file_->Append(absl::string_view(data.data(), data.size())), "write",
-        name());
-  }
-
   const std::unique_ptr<tensorflow::WritableFile> file_;
   uint64_t written_ = 0;
 };

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "ops/format/byte_io.h"
+#include "ops/io/local/local_store.h"
+#include "ops/io/local/store_faults.h"
 
 namespace adaptcp {
 
@@ -42,11 +44,22 @@ class BufferedSink : public ByteSink {
   const std::string& name() const final { return name_; }
 
  protected:
-  virtual Status WriteOut(std::string_view data) = 0;
+  virtual Status Write(std::string_view data) = 0;
   virtual Status MakeDurable() = 0;
 
  private:
   static constexpr size_t kBufferBytes = 1 << 20;
+
+  // Unless it is to fail instead, perhaps after half of the bytes.
+  Status WriteOut(std::string_view data) {
+    int half = 0;
+    const int error = adaptcp_store_write_op(name_.c_str(), &half);
+    if (error == 0) return Write(data);
+    if (half != 0) {
+      ADAPTCP_RETURN_IF_ERROR(Write(data.substr(0, data.size() / 2)));
+    }
+    return local::ErrnoToStatus(error, "write", name_);
+  }
 
   Status Flush() {
     if (buffer_.empty()) return Status::Ok();

@@ -155,14 +155,14 @@ class LocalSink final : public BufferedSink {
       : BufferedSink(std::move(path)), fd_(std::move(fd)) {}
 
  protected:
-  Status WriteOut(std::string_view data) override {
-    int half = 0;
-    const int error = adaptcp_store_write_op(name().c_str(), &half);
-    if (error != 0 && half != 0) {
-      ADAPTCP_RETURN_IF_ERROR(WriteAll(data.substr(0, data.size() / 2)));
+  Status Write(std::string_view data) override {
+    while (!data.empty()) {
+      const ssize_t n = ::write(fd_.get(), data.data(), data.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return ErrnoToStatus(errno, "write", name());
+      data.remove_prefix(static_cast<size_t>(n));
     }
-    if (error != 0) return ErrnoToStatus(error, "write", name());
-    return WriteAll(data);
+    return Status::Ok();
   }
 
   Status MakeDurable() override {
@@ -182,16 +182,6 @@ class LocalSink final : public BufferedSink {
   }
 
  private:
-  Status WriteAll(std::string_view data) {
-    while (!data.empty()) {
-      const ssize_t n = ::write(fd_.get(), data.data(), data.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoToStatus(errno, "write", name());
-      data.remove_prefix(static_cast<size_t>(n));
-    }
-    return Status::Ok();
-  }
-
   Fd fd_;
 };
 
