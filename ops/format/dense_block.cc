@@ -232,43 +232,29 @@ Status DenseBlockView::Parse(std::string_view record, DenseBlockView* view) {
   DenseSlice& slice = view->slice;
   slice.name = std::string(name);
   slice.dtype = static_cast<DType>(wire::Get<uint8_t>(head.data() + 2));
-  const std::string where = "dense block of \"" + slice.name + "\": ";
+  const std::string what = "dense block of \"" + slice.name + "\"";
   if (!IsKnownDType(slice.dtype)) {
-    return Status::Unimplemented(where + "unknown dtype. Received: " +
+    return Status::Unimplemented(what + ": unknown dtype. Received: " +
                                  std::to_string(static_cast<int>(slice.dtype)));
   }
   const Status codec = CheckCodec(wire::Get<uint8_t>(head.data() + 3), false);
-  if (!codec.ok()) return Status(codec.code(), where + codec.message());
+  if (!codec.ok()) return Status(codec.code(), what + ": " + codec.message());
   slice.shape = GetDims(dims.data(), rank);
   slice.offset = GetDims(dims.data() + rank * sizeof(uint64_t), rank);
   slice.slice_shape = GetDims(dims.data() + 2 * rank * sizeof(uint64_t), rank);
   const std::string error = SliceError(slice);
   if (!error.empty()) return Status::DataLoss(error);
   if (!cursor.TakePadded(data_bytes, &view->data) || !cursor.empty()) {
-    return Status::DataLoss(where + std::to_string(data_bytes) +
+    return Status::DataLoss(what + ": " + std::to_string(data_bytes) +
                             " bytes, zero-padded to 8, are not what is left "
                             "of the block");
   }
   view->strings.clear();
   const uint64_t elements = slice.elements();
   if (slice.dtype == DType::kString) {
-    return wire::ParseStrings(view->data, elements, where, &view->strings);
+    return wire::ParseStrings(view->data, elements, what, &view->strings);
   }
-  const size_t size = DTypeSize(slice.dtype);
-  if (view->data.size() % size != 0 || view->data.size() / size != elements) {
-    return Status::DataLoss(where + "wrong size. Received: " +
-                            std::to_string(view->data.size()) +
-                            " bytes. Expected: " + std::to_string(elements) +
-                            " elements of " + std::to_string(size) + " bytes");
-  }
-  if (slice.dtype == DType::kBool) {
-    for (const char c : view->data) {
-      if (c != 0 && c != 1) {
-        return Status::DataLoss(where + "a bool that is neither 0 nor 1");
-      }
-    }
-  }
-  return Status::Ok();
+  return wire::CheckElements(view->data, elements, slice.dtype, what);
 }
 
 }  // namespace adaptcp

@@ -174,22 +174,8 @@ Status RowBlockView::Parse(std::string_view record,
           wire::ParseStrings(column.bytes, elements, what, &table.strings));
       continue;
     }
-    const size_t size = DTypeSize(spec.dtype);
-    if (column.bytes.size() % size != 0 ||
-        column.bytes.size() / size != elements) {
-      return Status::DataLoss(what + ": wrong size. Received: " +
-                              std::to_string(column.bytes.size()) +
-                              " bytes. Expected: " + std::to_string(elements) +
-                              " elements of " + std::to_string(size) +
-                              " bytes");
-    }
-    if (spec.dtype == DType::kBool) {
-      for (const char c : column.bytes) {
-        if (c != 0 && c != 1) {
-          return Status::DataLoss(what + ": a bool that is neither 0 nor 1");
-        }
-      }
-    }
+    ADAPTCP_RETURN_IF_ERROR(
+        wire::CheckElements(column.bytes, elements, spec.dtype, what));
   }
   if (!cursor.empty()) {
     return Status::DataLoss(where + std::to_string(cursor.size()) +

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/format/enums.h"
 #include "ops/util/status.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -38,8 +39,9 @@ T Get(const char* p) {
 
 inline size_t Padding(uint64_t n) { return (8 - (n & 7)) & 7; }
 
-// The front of a record that has not been read yet. Take and Skip refuse to go
-// past its end, so a length from the file is harmless until it has passed here.
+// The front of a record that has not been read yet. Take and TakePadded
+// refuse to go past its end, so a length from the file is harmless until it has
+// passed here.
 class Cursor {
  public:
   explicit Cursor(std::string_view rest) : rest_(rest) {}
@@ -95,6 +97,26 @@ inline Status ParseStrings(std::string_view bytes, uint64_t count,
     const auto n = Get<uint32_t>(bytes.data() + i * sizeof(uint32_t));
     out->emplace_back(p, n);
     p += n;
+  }
+  return Status::Ok();
+}
+
+// DataLoss, naming `what`, unless `bytes` is exactly `count` elements of a type
+// that has a fixed size.
+inline Status CheckElements(std::string_view bytes, uint64_t count, DType dtype,
+                            const std::string& what) {
+  const size_t size = DTypeSize(dtype);
+  if (bytes.size() % size != 0 || bytes.size() / size != count) {
+    return Status::DataLoss(what + ": wrong size. Received: " +
+                            std::to_string(bytes.size()) +
+                            " bytes. Expected: " + std::to_string(count) +
+                            " elements of " + std::to_string(size) + " bytes");
+  }
+  if (dtype != DType::kBool) return Status::Ok();
+  for (const char c : bytes) {
+    if (c != 0 && c != 1) {
+      return Status::DataLoss(what + ": a bool that is neither 0 nor 1");
+    }
   }
   return Status::Ok();
 }
