@@ -145,8 +145,8 @@ REGISTER_OP("Adaptcp>AttachGroup")
          "slots) under the tracker of a session; without tables, opens the "
          "session for dense tensors alone. request: JSON {session, "
          "group, shard, num_shards, key_dtype, tables: [{name, dtype, dim}], "
-         "decay}. reply: JSON {sizes: rows each table holds now}; tables that "
-         "hold rows must be seeded or cleared before the first cut.");
+         "decay, estimator}. reply: JSON {sizes: rows each table holds now}; "
+         "tables that hold rows must be seeded or cleared before the first cut.");
 
 REGISTER_OP("Adaptcp>SeedTable")
     .Input("table_handle: resource")
@@ -157,7 +157,7 @@ REGISTER_OP("Adaptcp>SeedTable")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
     .Doc("Lists every row of an attached table as unsaved. Exports the table "
-         "under the closed gate: the only export there is.");
+         "under the closed gate.");
 
 REGISTER_OP("Adaptcp>GrowTable")
     .Input("request: string")
@@ -186,9 +186,10 @@ REGISTER_OP("Adaptcp>Cut")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
     .Doc("Takes the cut of a checkpoint under the closed gate. Nothing is "
-         "copied. reply: JSON {tables: {table: rows}, seconds, incarnation}; or "
-         "{replaced: [groups], incarnation}, and no cut was taken: tables were "
-         "cleared, imported or loaded, so that it has to be a base.");
+         "copied. reply: JSON {tables: {table: rows}, bytes: what the save may "
+         "have to write, predicted, if asked for, incarnation}; or {replaced: "
+         "[groups], ...}, and no cut was taken: tables were cleared, imported "
+         "or loaded, so that it has to be a base.");
 
 REGISTER_OP("Adaptcp>CopyVariables")
     .Input("variables: num_variables * resource")
@@ -212,7 +213,7 @@ REGISTER_OP("Adaptcp>Save")
     .SetShapeFn(ScalarOutput)
     .Doc("Drains the pending cut into segments, with the given dense tensors "
          "(named in the request). Asynchronous: it holds no thread of the op "
-         "pool. reply: JSON {segments, stats}.");
+         "pool. reply: JSON {objects, row_bytes, stats}.");
 
 REGISTER_OP("Adaptcp>ProbeBuffer")
     .Input("request: string")
@@ -236,7 +237,7 @@ REGISTER_OP("Adaptcp>ScanBase")
     .SetShapeFn(ScalarOutput)
     .Doc("Writes all rows into segments of a base that starts at the cut "
          "`start`, while training and checkpoints go on. Asynchronous. reply: "
-         "JSON {objects, rows, seconds}.");
+         "JSON {objects}.");
 
 REGISTER_OP("Adaptcp>VoidScans")
     .Input("session: string")

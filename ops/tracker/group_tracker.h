@@ -125,9 +125,9 @@ class GroupTracker {
   // Puts into `out` the indices of the keys whose rows the pending cut still
   // needs; a key that occurs twice is named twice. Returns the sequence of that
   // cut, to be handed to Claim, or 0 with `out` empty.
-  // A lookup may call it, and Claim, outside the gate. Without `wait` keys whose
-  // stripe is locked are left out: who only hurries rows must not wait until a
-  // thread that holds the lock gets its processor back.
+  // Without `wait` keys whose stripe is locked are left out: who only hurries
+  // rows must not wait until a thread that holds the lock gets its processor
+  // back.
   Seq CollectUncaptured(const K* keys, size_t n, std::vector<uint32_t>* out,
                         bool wait = true) const;
 
