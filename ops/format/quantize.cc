@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ops/format/float_bits.h"
 #include "ops/format/quantize_kernels.h"
 #include "ops/format/quantized_column.h"
 #include "ops/format/wire.h"

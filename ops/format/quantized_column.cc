@@ -1,7 +1,9 @@
 #include "ops/format/quantized_column.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "ops/format/float_bits.h"
 #include "ops/format/quantize_kernels.h"
 #include "ops/format/wire.h"
 

@@ -8,10 +8,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "ops/format/enums.h"
-#include "ops/format/float_bits.h"
 #include "ops/util/status.h"
 
 namespace adaptcp {

@@ -9,7 +9,6 @@
 //
 // Exit code 1 and a message if the file is damaged.
 
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>

@@ -4,10 +4,8 @@
 #ifndef ADAPTCP_OPS_KERNELS_ASYNC_OP_H_
 #define ADAPTCP_OPS_KERNELS_ASYNC_OP_H_
 
-#include <memory>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/cancellation.h"

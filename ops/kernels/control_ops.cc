@@ -2,10 +2,8 @@
 // resolve, statistics. Requests and replies are JSON; the classes behind them
 // say what they hold.
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 

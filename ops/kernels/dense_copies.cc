@@ -1,9 +1,6 @@
 // Copies dense variables where they are: all of a server in one call, because
 // training stands still for it.
 
-#include <string>
-
-#include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"

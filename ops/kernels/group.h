@@ -6,11 +6,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "ops/format/row_block.h"
-#include "ops/format/row_block_view.h"
 #include "ops/format/segment_header.h"
 #include "ops/io/local/save_pipeline.h"
 #include "ops/kernels/restored_rows.h"

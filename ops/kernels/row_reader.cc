@@ -1,7 +1,6 @@
 #include "ops/kernels/row_reader.h"
 
 #include <cstring>
-#include <string>
 
 #include "ops/kernels/tf_util.h"
 

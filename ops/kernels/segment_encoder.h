@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/format/row_block.h"
 #include "ops/format/segment_files.h"
 #include "ops/io/local/save_pipeline.h"
 #include "ops/io/local/segment_transfer.h"

@@ -2,7 +2,6 @@
 // its rows belong to now (OpenStream, NextPiece, PieceRows, RestoreRows), and
 // those that are read without any model (VerifySegment, SegmentTable).
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>

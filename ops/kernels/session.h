@@ -15,7 +15,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ops/format/dense_block.h"
 #include "ops/io/local/object_readers.h"
 #include "ops/io/local/save_pipeline.h"
 #include "ops/io/local/transfer_limits.h"

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <exception>
 #include <new>
-#include <utility>
 #include <vector>
 
 #include "ops/kernels/tf_util.h"

@@ -5,7 +5,6 @@
 // replacing_table_ops.cc.
 
 #include <memory>
-#include <type_traits>
 
 #include "ops/kernels/session.h"
 #include "ops/kernels/stock_kernel.h"

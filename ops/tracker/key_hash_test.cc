@@ -1,6 +1,5 @@
 #include "ops/tracker/key_hash.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>

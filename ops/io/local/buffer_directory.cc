@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "ops/io/local/local_store.h"

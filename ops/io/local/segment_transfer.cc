@@ -5,7 +5,6 @@
 #include <mutex>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "ops/format/crc32c.h"
 #include "ops/io/local/crew.h"
