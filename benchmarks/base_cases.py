@@ -196,7 +196,7 @@ def sync(directory: str) -> int:
     return size
 
 
-def measure_save(case: str, rows: int, dim: int, directory: str, lookup_keys: int, idle_seconds: float) -> Dict[str, Any]:
+def measure_save(case: str, rows: int, dim: int, directory: str, lookup_keys: int) -> Dict[str, Any]:
     """One save with nothing beside it, and a second one beside lookups."""
     model = build(dim)
     variables = variables_of(model)
@@ -210,7 +210,7 @@ def measure_save(case: str, rows: int, dim: int, directory: str, lookup_keys: in
     result["bytes"] = sync(directory)
     result["save"]["durable_wall"] = result["save"]["wall"] + time.perf_counter() - start
     with Lookups(variables[0], rows, lookup_keys) as idle:
-        time.sleep(idle_seconds)
+        time.sleep(3)
     result["idle"] = idle.milliseconds()
     with Lookups(variables[0], rows, lookup_keys) as beside:
         start = time.perf_counter()
@@ -237,13 +237,12 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--directory", required=True)
     parser.add_argument("--lookup-keys", type=int, default=1000)
-    parser.add_argument("--idle-seconds", type=float, default=3)
     args = parser.parse_args()
     import tfadaptcp  # noqa: F401 (before TensorFlow, for Keras 2)
     if args.what == "save":
         shutil.rmtree(args.directory, ignore_errors=True)
         os.makedirs(args.directory)
-        result = measure_save(args.case, args.rows, args.dim, args.directory, args.lookup_keys, args.idle_seconds)
+        result = measure_save(args.case, args.rows, args.dim, args.directory, args.lookup_keys)
     else:
         result = measure_load(args.case, args.rows, args.dim, args.directory)
     print(json.dumps(result), flush=True)

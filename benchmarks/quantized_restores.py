@@ -65,7 +65,7 @@ def run(job: Any, step: Any, start: str, directory: Optional[str], restores: int
     if manager is not None:
         manager.close()
     last = [float(loss) for loss in losses[-max(1, job.steps // 10):]]
-    return Outcome(sum(last) / len(last), mean_loss(job, job.held_out)[0], size, time.monotonic() - began)
+    return Outcome(sum(last) / len(last), mean_loss(job, job.held_out), size, time.monotonic() - began)
 
 
 def step_of(job: Any) -> Any:

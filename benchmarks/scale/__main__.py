@@ -18,10 +18,6 @@ from benchmarks.scale.setting import Setting
 _DEFAULT = Setting()
 
 
-def _number(text: str) -> float:
-    return float(text)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
     parser.add_argument("--measure", nargs="+", default=["all"], choices=("all", "none", "rows", "growth", "manifests",
@@ -34,7 +30,7 @@ def main() -> None:
     for field in dataclasses.fields(Setting):
         if field.name not in ("at_once", "segment_bytes", "replication"):
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(getattr(_DEFAULT, field.name))
-                                if field.type is int else _number, default=getattr(_DEFAULT, field.name))
+                                if field.type is int else float, default=getattr(_DEFAULT, field.name))
     args = parser.parse_args()
     for name, value in {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_USE_LEGACY_KERAS": "1"}.items():
         os.environ.setdefault(name, value)

@@ -7,11 +7,10 @@ from typing import Dict, List, Mapping
 from benchmarks.scale.setting import PUBLISHED, Setting
 from tfadaptcp.options import EngineOptions
 
-GCS, HDFS = "GCS", "HDFS"
 _MIB = 2.0**20
 # Automatic: `upload_threads`, and the most of `restore_threads`.
 _UPLOADS, _READERS = 8, 16
-# What a checkpoint takes of a busy machine (`ops/kernels/save_options.cc`), for so many seconds.
+# What a checkpoint takes of a busy machine (`ops/kernels/save_writer.cc`), for so many seconds.
 _SHARE, _RESTS = 0.07, EngineOptions().for_hosts()["rest_ms"] / 1e3
 # Bytes per second that a server has to write, or its checkpoint is given up.
 LEAST_RATE = 1 / EngineOptions().seconds_for(1)
@@ -37,9 +36,9 @@ class Figure:
 Figures = Dict[str, Figure]
 
 
-def segment_bytes(checkpoint: float, setting: Setting, upload_threads: int = 8) -> float:
+def segment_bytes(checkpoint: float, setting: Setting) -> float:
     """The size of the files of a server that writes so many bytes to a remote store (`ops/kernels/save_options.cc`)."""
-    return min(max(checkpoint / upload_threads, 2 * _MIB), setting.segment_bytes)
+    return min(max(checkpoint / _UPLOADS, 2 * _MIB), setting.segment_bytes)
 
 
 def objects_of(checkpoint: float, setting: Setting) -> int:

@@ -1,4 +1,4 @@
-"""Draws what policies cost. The one place that needs matplotlib (requirements-bench.txt)."""
+"""Draws what policies cost. Needs matplotlib (requirements-bench.txt)."""
 
 from pathlib import Path
 from typing import Sequence

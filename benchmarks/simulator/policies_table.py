@@ -3,6 +3,7 @@
 from typing import Dict, List, Sequence
 
 from benchmarks.simulator import run
+from benchmarks.simulator.replay import BYTES_PER_ROW
 from benchmarks.simulator.report import Table
 from benchmarks.simulator.run import Subject
 from tfadaptcp import policies
@@ -10,7 +11,6 @@ from tfadaptcp import policies
 DEFAULT = "adaptive dynamic, marginal, updates"
 FIRST_PERIOD = policies.Adaptive.first_period
 UNBOUNDED = 1e9  # as max_restore_factor
-BYTES_PER_ROW = 204  # dim 16 with two optimizer slots, key and update indicator
 
 
 def simple() -> Dict[str, Subject]:

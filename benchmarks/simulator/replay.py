@@ -8,6 +8,8 @@ import numpy as np
 from benchmarks.simulator.tracker import Tracker
 from tfadaptcp.policies import Policy, PolicyStats
 
+BYTES_PER_ROW = 204  # dim 16 with two optimizer slots, key and update indicator
+
 
 @dataclasses.dataclass
 class Result:
@@ -28,28 +30,28 @@ class Result:
     begun: List[bool] = dataclasses.field(default_factory=list)
     periods: List[int] = dataclasses.field(default_factory=list)
 
-    def cost(self, hazard: float, whole_periods: bool = True) -> float:
+    def cost(self, hazard: float) -> float:
         """Returns the mean over checkpoints of rows written, and the hazard times the rows that a restore reads."""
-        written, restore = self.means(whole_periods)
+        written, restore = self.means()
         return written + hazard * restore
 
-    def means(self, whole_periods: bool = True) -> Tuple[float, float]:
+    def means(self) -> Tuple[float, float]:
         """Returns the rows written, bases among them, and the rows read by a restore, both per checkpoint.
 
-        `whole_periods`: up to the last base begun, it included, as the first base is not; all checkpoints if there was
-        none. Otherwise the end of the run would weigh, which finds one policy just before a base, the other just after.
+        Up to the last base begun, it included, as the first base is not; all checkpoints if there was none. Else the
+        end of the run would weigh, which finds one policy just before a base, the other just after.
         """
-        end = self._end(whole_periods)
+        end = self._end()
         return (sum(self.written[:end]) + sum(self.bases[:end])) / end, sum(self.restore[:end]) / end
 
     def bases_cost(self, hazard: float) -> float:
         """Returns the part of `cost` that bases have: written, and read by restores."""
-        end = self._end(True)
+        end = self._end()
         return (sum(self.bases[:end]) + hazard * sum(self.base_read[:end])) / end
 
-    def _end(self, whole_periods: bool) -> int:
+    def _end(self) -> int:
         bases = np.flatnonzero(self.begun)
-        return int(bases[-1]) + 1 if whole_periods and bases.size else len(self.restore)
+        return int(bases[-1]) + 1 if bases.size else len(self.restore)
 
 
 # Which of the unsaved rows are hot, in place of the policy's threshold: (rows, interval, checkpoints that the
@@ -68,14 +70,12 @@ class Replay:
         policy: what is hot, and when a base is due.
         tracker: what it sees of the rows; updated by the caller, and shared by replays that see the same.
         rows: live rows before the first interval.
-        bytes_per_row: what stats are scaled with.
         hot_rule: in place of the policy's threshold.
     """
 
-    def __init__(self, policy: Policy, tracker: Tracker, rows: int, bytes_per_row: int = 204,
-                 hot_rule: Optional[HotRule] = None):
+    def __init__(self, policy: Policy, tracker: Tracker, rows: int, hot_rule: Optional[HotRule] = None):
         self.policy, self.result = policy, Result()
-        self._tracker, self._size, self._rule = tracker, bytes_per_row, hot_rule
+        self._tracker, self._rule = tracker, hot_rule
         self._hot = np.empty(0, np.int32)  # in the last differential, unsaved still
         self._live = self._in_base = rows
         self._has_base = rows > 0
@@ -86,7 +86,7 @@ class Replay:
 
     def stats(self, unsaved: int) -> PolicyStats:
         """What the policy is told before the next cut."""
-        size = self._size
+        size = BYTES_PER_ROW
         restore = self._in_base + sum(self._in_increments) + self._differential
         return PolicyStats(
             has_base=self._has_base, checkpoints_since_base=self._since, last_period=self._last_period,

@@ -1,6 +1,6 @@
 """Many policies on one trace, in one pass over it."""
 
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -17,15 +17,14 @@ def adaptive(estimator: str = "updates", **options) -> Subject:
     return Adaptive(estimator="accesses" if estimator == "accesses" else "updates", **options), estimator
 
 
-def run(trace, subjects: Mapping[str, Subject], decay: float = 0.9,
-        rules: Optional[Mapping[str, HotRule]] = None) -> Dict[str, Result]:
+def run(trace, subjects: Mapping[str, Subject], rules: Optional[Mapping[str, HotRule]] = None) -> Dict[str, Result]:
     """Replays a trace under each of the policies; `rules` replace the thresholds of some."""
     rules = rules or {}
     trackers: Dict[Tuple[str, float], Tracker] = {}
     replays: Dict[str, Replay] = {}
     start = trace.rows if trace.prefilled else 0
     for name, (policy, estimator) in subjects.items():
-        key = (estimator, getattr(policy, "decay", decay))
+        key = (estimator, getattr(policy, "decay", 0.9))
         if key not in trackers:
             trackers[key] = Tracker(trace.rows, *key)
         replays[name] = Replay(policy, trackers[key], start, hot_rule=rules.get(name))

@@ -6,7 +6,8 @@ At full precision; each policy makes its own bases, and the first one, which all
 from typing import Any, Dict, Sequence
 
 from benchmarks.simulator import policies_table, run
-from benchmarks.simulator.policies_table import BYTES_PER_ROW, FIRST_PERIOD, UNBOUNDED
+from benchmarks.simulator.policies_table import FIRST_PERIOD, UNBOUNDED
+from benchmarks.simulator.replay import BYTES_PER_ROW
 
 # The default, and the default with restores as long as the cost alone would have them.
 ADAPTCP, ADAPTCP_UNBOUNDED = "adaptcp", "adaptcp_unbounded"
