@@ -14,7 +14,8 @@ import pytest
 from tests.support import direct_store
 from tests.support.checkpoint_dirs import FAILURES, Run, check_clean, check_whole
 from tfadaptcp.checkpoint import commit
-from tfadaptcp.checkpoint.store import Store, set_fault_hook
+from tfadaptcp.checkpoint.faults import set_fault_hook
+from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.errors import FencedError
 
 

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from tfadaptcp.checkpoint import faults, remote_files
-from tfadaptcp.checkpoint import store as store_lib
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import (MissingPluginError, StorePermissionError, StoreUnavailableError, UnsupportedStoreError,
                               of_save)
@@ -22,7 +21,7 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr(remote_files, "_clock", lambda: now[0])
     monkeypatch.setattr(remote_files, "_sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     yield
-    store_lib.set_fault_hook(None)
+    faults.set_fault_hook(None)
 
 
 def test_a_probe_says_what_failed(tmp_path):
@@ -30,11 +29,11 @@ def test_a_probe_says_what_failed(tmp_path):
         if op == "fsync":
             raise OSError(errno.ENOSPC, "No space left on device", path)
 
-    store_lib.set_fault_hook(hook)
+    faults.set_fault_hook(hook)
     with pytest.raises(StoreUnavailableError, match=f"probe of {tmp_path} could not write .*No space left"):
         Store().check_writable(str(tmp_path))
     (tmp_path / "file").write_bytes(b"")
-    store_lib.set_fault_hook(None)
+    faults.set_fault_hook(None)
     with pytest.raises(StoreUnavailableError, match="could not write"):
         Store().check_writable(str(tmp_path / "file"))
 
@@ -43,7 +42,7 @@ def test_a_local_put_is_synced_with_every_directory_it_made(tmp_path):
     ops = []
     store = Store()
     store.put(str(tmp_path / "before"), b"")
-    store_lib.set_fault_hook(lambda op, path: ops.append((op, os.path.relpath(path, tmp_path))))
+    faults.set_fault_hook(lambda op, path: ops.append((op, os.path.relpath(path, tmp_path))))
     store.put(str(tmp_path / "a" / "b" / "o"), b"data")
     assert ops == [("mkdir", "a"), ("fsync_dir", "."), ("mkdir", "a/b"), ("fsync_dir", "a"), ("create", "a/b/o"),
                    ("write", "a/b/o"), ("write", "a/b/o"), ("fsync", "a/b/o"), ("close", "a/b/o"),
@@ -63,7 +62,7 @@ def test_fsync_really_happens(tmp_path, monkeypatch):
 def test_a_directory_that_a_killed_process_left_unsynced_is_synced_by_the_next(tmp_path):
     os.makedirs(tmp_path / "a" / "b")
     ops = []
-    store_lib.set_fault_hook(lambda op, path: ops.append((op, path)))
+    faults.set_fault_hook(lambda op, path: ops.append((op, path)))
     store = Store()
     store.put(str(tmp_path / "a" / "b" / "o"), b"data")
     assert ("fsync_dir", str(tmp_path)) in ops and ("fsync_dir", str(tmp_path / "a")) in ops
@@ -84,10 +83,10 @@ def test_a_failed_local_put_leaves_nothing_and_can_be_repeated(tmp_path):
             if seen[0] == points:
                 raise OSError(errno.EIO, "Input/output error", where)
 
-        store_lib.set_fault_hook(hook)
+        faults.set_fault_hook(hook)
         try:
             Store().put(path, b"data")
-            store_lib.set_fault_hook(None)
+            faults.set_fault_hook(None)
             break
         except StoreUnavailableError as error:
             assert error.errno == errno.EIO and "Input/output error" in str(error)
@@ -105,7 +104,7 @@ def test_an_unreadable_directory_is_an_error_not_an_empty_list(tmp_path):
     def hook(op, path):
         raise OSError(errno.ESTALE, "Stale file handle", path)
 
-    store_lib.set_fault_hook(hook)
+    faults.set_fault_hook(hook)
     for call in (Store().list, Store().read, Store().size):
         with pytest.raises(StoreUnavailableError, match="Stale"):
             call(str(tmp_path))
@@ -117,7 +116,7 @@ def test_a_refusal_is_a_kind_of_its_own(tmp_path, code):
         if path.startswith(str(tmp_path / "o")):
             raise OSError(code, os.strerror(code), path)
 
-    store_lib.set_fault_hook(hook)
+    faults.set_fault_hook(hook)
     for call in (Store().list, Store().read, Store().delete, Store().check_writable, lambda path: Store().put(path, b"")):
         with pytest.raises(StorePermissionError, match=f"{os.strerror(code)}.*Expected: an account that may") as raised:
             call(str(tmp_path / "o"))

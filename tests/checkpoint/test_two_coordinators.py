@@ -17,8 +17,6 @@ from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.errors import FencedError, SaveFailedError
 
 OLD, NEW = "b" * 12, "a" * 12  # by generation, not by run, is the new one above
-# Operations between which it makes a difference who comes first.
-VISIBLE = ("d/claims", "d/manifests", "d/data")
 
 
 class Switches:

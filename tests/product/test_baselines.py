@@ -9,21 +9,17 @@ from tests.model.written import rows_of
 from tests.support import baselines, faults, oracle, rows
 from tests.support.saving import heads_of
 from tfadaptcp import cli, policies
+from tfadaptcp.checkpoint.faults import set_fault_hook
 from tfadaptcp.checkpoint.manifest import ROW_KINDS
-from tfadaptcp.checkpoint.store import Store, set_fault_hook
+from tfadaptcp.checkpoint.store import Store
 
+pytestmark = pytest.mark.usefixtures("no_hook_stays")
 POLICIES = {
     "intermittent": policies.CheckNRun(), "one_shot": policies.CheckNRun("one_shot"),
     "consecutive": policies.CheckNRun("consecutive"), "native_incremental": "native_incremental",
     "incr_ckpt_3": "incr_ckpt_3", "differential": "differential", "full": "full"}
 RESTART = 7
 JOB = baselines.job()
-
-
-@pytest.fixture(autouse=True)
-def no_hook_stays():
-    yield
-    set_fault_hook(None)
 
 
 def build(shards, seed=5):

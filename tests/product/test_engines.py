@@ -10,13 +10,10 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 import tfadaptcp
 from tests.support import oracle, rows
 from tests.support.checkpoint_dirs import check_clean
-from tfadaptcp.checkpoint.store import Store, set_fault_hook
+from tfadaptcp.checkpoint.faults import set_fault_hook
+from tfadaptcp.checkpoint.store import Store
 
-
-@pytest.fixture(autouse=True)
-def no_hook_stays():
-    yield
-    set_fault_hook(None)
+pytestmark = pytest.mark.usefixtures("no_hook_stays")
 
 
 def test_tables_that_another_model_has_taken_over_are_taken_back(tmp_path):

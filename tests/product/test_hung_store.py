@@ -14,6 +14,8 @@ from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.engine import Engine
 
+pytestmark = pytest.mark.usefixtures("no_plan_stays")
+
 
 @pytest.fixture(scope="module")
 def life(tmp_path_factory):
@@ -22,12 +24,6 @@ def life(tmp_path_factory):
     for _ in range(2):
         made.checkpoint()
     return made
-
-
-@pytest.fixture(autouse=True)
-def released():
-    yield
-    faults.set_plan("")
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from tfadaptcp.attaching import ENGINE
 from tfadaptcp.checkpoint import commit, objects
 from tfadaptcp.checkpoint.store import Store
 
+pytestmark = pytest.mark.usefixtures("no_plan_stays")
 SHARDS = 24  # each with objects of its own
 OPTIONS = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=512)
 WAYS = pytest.mark.parametrize("shards", [SHARDS, 3], ids=["in_place", "routed"])
@@ -23,12 +24,6 @@ WAYS = pytest.mark.parametrize("shards", [SHARDS, 3], ids=["in_place", "routed"]
 
 def build(shards=SHARDS, seed=5):
     return oracle.build("momentum", devices=["/CPU:0"] * shards, dim=2, seed=seed)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_plan_stays():
-    yield
-    faults.set_plan("")
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,9 @@ from tests.support import oracle, rows
 from tests.support.fitting import data, step_of, unknown
 from tests.support.jobs import ROOT
 from tfadaptcp import _ops, policies
-from tfadaptcp.checkpoint.store import set_fault_hook
+from tfadaptcp.checkpoint.faults import set_fault_hook
 
-
-@pytest.fixture(autouse=True)
-def no_hook_stays():
-    yield
-    set_fault_hook(None)
+pytestmark = pytest.mark.usefixtures("no_hook_stays")
 
 
 def hold_manifests(directory):

@@ -10,7 +10,10 @@ from tests.support.bases import end_scan
 from tests.support.checkpoint_dirs import check_clean
 from tfadaptcp import EngineOptions, policies
 from tfadaptcp.checkpoint import commit, retention
-from tfadaptcp.checkpoint.store import Store, set_fault_hook
+from tfadaptcp.checkpoint.faults import set_fault_hook
+from tfadaptcp.checkpoint.store import Store
+
+pytestmark = pytest.mark.usefixtures("no_hook_stays")
 
 
 class Job:
@@ -72,12 +75,6 @@ class Held:
 
     def go(self):
         self._go.set()
-
-
-@pytest.fixture(autouse=True)
-def no_hook_stays():
-    yield
-    set_fault_hook(None)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["reads_late", "ends_late"])

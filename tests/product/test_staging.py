@@ -19,13 +19,8 @@ from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store, join
 from tfadaptcp.errors import StoreUnavailableError
 
+pytestmark = pytest.mark.usefixtures("no_plan_stays")
 OPTIONS = tfadaptcp.EngineOptions(segment_bytes=4096, block_bytes=512, timeout_seconds=30.0)
-
-
-@pytest.fixture(autouse=True)
-def released():
-    yield
-    faults.set_plan("")
 
 
 @pytest.fixture(params=["memory", "buffer_dir"])

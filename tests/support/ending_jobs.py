@@ -23,7 +23,7 @@ import tensorflow as tf
 from tests.support import lines, oracle, rows
 from tests.support.fitting import data, step_of
 from tfadaptcp import termination
-from tfadaptcp.checkpoint.store import set_fault_hook
+from tfadaptcp.checkpoint.faults import set_fault_hook
 
 class Life:
     """One process: its directory, and what it writes down for the test."""

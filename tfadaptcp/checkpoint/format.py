@@ -10,14 +10,9 @@ from collections.abc import Iterator
 from tfadaptcp.checkpoint import crc32c as crc
 from tfadaptcp.checkpoint.format_blocks import parse_dense, parse_rows
 from tfadaptcp.checkpoint.format_json import parse_footer, parse_header
-from tfadaptcp.checkpoint.format_types import (
-    DTYPES, FORMAT_VERSION, DenseBlock, Malformed, RowBlock, Segment, SegmentGroup, SegmentHeader, SegmentTable,
-    numpy_dtype)
+from tfadaptcp.checkpoint.format_types import DTYPES, DenseBlock, Malformed, RowBlock, Segment, numpy_dtype
 
-__all__ = [
-    "DTYPES", "FORMAT_VERSION", "DenseBlock", "RowBlock", "Segment", "SegmentGroup", "SegmentHeader", "SegmentTable",
-    "numpy_dtype", "read_segment",
-]
+__all__ = ["DTYPES", "Segment", "numpy_dtype", "read_segment"]
 
 
 def _corrupt(name: str, offset: int, what: str) -> Exception:

@@ -8,15 +8,12 @@ import concurrent.futures
 import os
 import re
 import secrets
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
 
 from tfadaptcp import background
-from tfadaptcp.checkpoint import at_once, hdfs
-from tfadaptcp.checkpoint.faults import fault_point, set_fault_hook
+from tfadaptcp.checkpoint import at_once, hdfs, layout
 from tfadaptcp.checkpoint.local_files import LocalFiles
 from tfadaptcp.errors import DeadlineError, MissingPluginError, StoreUnavailableError, UnsupportedStoreError
-
-__all__ = ["Store", "fault_point", "join", "normalize", "set_fault_hook"]
 
 # Which package brings a file system that TensorFlow itself lacks.
 _PLUGIN = {scheme: "tensorflow-io" for scheme in ("hdfs", "viewfs", "har", "s3", "s3e", "az", "oss", "http", "https")}
@@ -129,7 +126,7 @@ class Store:
         """
         data = secrets.token_bytes(64)
         for last in (False, False, True):
-            path = join(directory, "data", "probe-" + secrets.token_hex(6))
+            path = join(directory, layout.DATA, layout.PROBE_PREFIX + secrets.token_hex(6))
             step = "write"
             try:
                 self.put(path, data)
