@@ -209,9 +209,8 @@ class Engine:
         """
         def save_on(host: Host) -> Dict[str, Any]:
             slices = [{"name": item.name, "shape": item.shape, "offset": item.offset} for item in host.dense]
-            text = here(json.dumps({**request, "session": self.session, "ps": host.index, "dense": slices}))
-            with _on(host):
-                return json.loads(self._ops.adaptcp_save(text, copies[host.index]).numpy())
+            return self.call(host, self._ops.adaptcp_save, {**request, "ps": host.index, "dense": slices},
+                             copies[host.index])
         return self.on_all(save_on, timeout_seconds)
 
     def probe_buffer(self, host: Host, buffer_dir: str) -> Dict[str, Any]:

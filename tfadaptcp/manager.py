@@ -170,7 +170,7 @@ class CheckpointManager:
             SaveFailedError, StoreUnavailableError, FencedError, ...: what failed since the last call, once. Training may
                 go on: the rows are unsaved again and belong to the next checkpoint.
         """
-        if self._pending is not None and self._pending.thread is not None:
+        if self._pending is not None:
             self._join(self._pending)
         error = self.poll()
         if error is not None:
@@ -287,7 +287,7 @@ class CheckpointManager:
         if scan is not None:
             scan.give_up(self._options.timeout_seconds)
         pending = self._pending
-        if pending is not None and pending.thread is not None:
+        if pending is not None:
             seconds = self._options.timeout_seconds + pending.more_seconds
             pending.thread.join(seconds)
             if pending.thread.is_alive():
@@ -325,7 +325,7 @@ class CheckpointManager:
     def _reap(self) -> None:
         """Takes notice of the end of the pending checkpoint, if it has ended."""
         pending = self._pending
-        if pending is None or pending.thread is None or pending.thread.is_alive():
+        if pending is None or pending.thread.is_alive():
             return
         self._pending = None
         if pending.error is not None:

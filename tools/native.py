@@ -102,25 +102,21 @@ def build_program(source: Path, product: list[Path], libraries: list[str]) -> Pa
         return cxx.link(out / "bin" / source.stem, objects, ["-pthread", *libraries])
 
 
-def build(out: Path | None = None, root: Path = cxx.ROOT) -> Path:
+def build() -> Path:
     """Builds the library, incrementally, and returns where it is.
-
-    Args:
-        out: folder for objects and the result; build/ops when None.
-        root: where ops/ is.
 
     Raises:
         cxx.BuildError: wrong versions, no sources, or a compile error.
     """
-    out = out or root / "build" / "ops"
+    out = cxx.ROOT / "build" / "ops"
     tf_version, tfra_version = check_versions()
-    sources = cxx.find_sources(root, PACKAGES)
+    sources = cxx.find_sources(cxx.ROOT, PACKAGES)
     if not sources:
-        raise cxx.BuildError(f"No C++ sources below {root / 'ops'}. Expected some *.cc in "
+        raise cxx.BuildError(f"No C++ sources below {cxx.ROOT / 'ops'}. Expected some *.cc in "
                              f"{', '.join(PACKAGES)}.")
     with cxx.locked(out):
         _, tf_link = tensorflow_flags(out / "tensorflow_flags.json")
-        objects = cxx.compile_objects(sources, out / "obj", compile_flags(out), root)
+        objects = cxx.compile_objects(sources, out / "obj", compile_flags(out))
         # What the package compares with what it finds installed, before it loads the library.
         (out / VERSIONS).write_text(json.dumps({"tensorflow": tf_version,
                                                 "tensorflow-recommenders-addons": tfra_version}))

@@ -32,13 +32,6 @@ def test_the_newest_heads_of_a_lineage_stay(keep):
     check_clean(store, "d")
 
 
-@pytest.mark.parametrize("keep", [0, -1, 1.5, True, None])
-def test_max_to_keep_is_checked(keep):
-    run = Run(MemoryStore(), "d")
-    with pytest.raises(ValueError, match="max_to_keep: Received"):
-        retention.collect(run.store, "d", run.claim, keep)
-
-
 def test_manifests_go_first_and_their_data_one_pass_later():
     store = MemoryStore()
     run = Run(store, "d", keep=1)

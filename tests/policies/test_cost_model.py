@@ -74,9 +74,3 @@ def test_the_dynamic_rule_is_what_dynamic_programming_finds(p, period, hazard):
 def test_bad_numbers_are_refused(call):
     with pytest.raises(ValueError, match="Received.*Expected"):
         call()
-
-
-def test_frequency_of_a_poisson_row():
-    assert cost_model.frequency(0.0) == 0.0
-    assert cost_model.frequency(1e-12) == pytest.approx(1e-12, rel=1e-9)
-    assert cost_model.frequency(1.0) == float("inf")

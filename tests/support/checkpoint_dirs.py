@@ -97,7 +97,7 @@ class Run:
         return manifest
 
     def collect(self) -> retention.Collected:
-        return retention.collect(self.store, self.directory, self.claim, self.keep, lambda: set(self.held), self.parsed)
+        return retention.collect(self.store, self.directory, self.claim, self.keep, set(self.held), self.parsed)
 
     def _write(self, name: layout.HeadName) -> Manifest:
         parent = self.head

@@ -19,7 +19,7 @@ that it can have referenced goes: no object of a sequence up to its own and a cl
 
 import dataclasses
 import logging
-from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple, Union
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from tfadaptcp.checkpoint import claims, commit, layout
 from tfadaptcp.checkpoint.claims import Claim
@@ -30,8 +30,6 @@ from tfadaptcp.checkpoint.store import Store, join
 
 _log = logging.getLogger("tfadaptcp")
 
-InProgress = Union[Iterable[str], Callable[[], Iterable[str]]]
-
 
 @dataclasses.dataclass(frozen=True)
 class Collected:
@@ -40,7 +38,7 @@ class Collected:
     objects: Tuple[str, ...] = ()
 
 
-def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_progress: InProgress = (),
+def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_progress: Iterable[str] = (),
             parsed: Optional[commit.Parsed] = None) -> Collected:
     """Makes one pass. Called by the coordinator that holds `claim`, from one thread at a time, best after each commit.
 
@@ -52,21 +50,17 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
         claim: the caller's; checked before manifests and again before data is deleted.
         max_to_keep: heads of the lineage to keep, at least 1.
         in_progress: names `<generation>-<sequence>-<run>` of attempts whose data must stay though no manifest
-            references it: the pending checkpoint, a base being written, a commit of unknown outcome. A callable is
-            asked at the right moment; a fixed list is right only if no attempt can begin while the pass runs.
+            references it: the pending checkpoint, a base being written, a commit of unknown outcome.
         parsed: see `commit.list_heads`.
 
     Raises:
         FencedError: a higher claim exists.
         StoreUnavailableError: a listing, read or deletion failed.
-        ValueError: `max_to_keep` is less than 1.
     """
-    if isinstance(max_to_keep, bool) or not isinstance(max_to_keep, int) or max_to_keep < 1:
-        raise ValueError(f"max_to_keep: Received: {max_to_keep!r}. Expected: an integer of at least 1")
     # The order matters: an attempt that begins after the data was listed has nothing in the list; one that began
-    # before is either still in progress when asked, or has its manifest in the listing that comes last.
+    # before is either in progress, or has its manifest in the listing that comes last.
     objects, empty_dirs, probes = _list_data(store, directory)
-    held = set(in_progress() if callable(in_progress) else in_progress)
+    held = set(in_progress)
     heads, damaged = commit.list_heads(store, directory, parsed)
     old_heads = _outdated(heads, damaged, claim, max_to_keep, held)
     garbage = _unreferenced(objects, heads, damaged, claim, held)

@@ -100,11 +100,6 @@ def reading(p: float, decay: float, estimator: str = "updates") -> float:
     return 1.0 if p >= 1.0 else -math.expm1(decay * math.log1p(-p) - (1.0 - decay))
 
 
-def frequency(p: float) -> float:
-    """Returns the updates per interval, under Poisson arrivals, of a row that is updated with probability p."""
-    return math.inf if p >= 1.0 else -math.log1p(-p)
-
-
 @dataclasses.dataclass(frozen=True)
 class Prediction:
     """What a threshold makes checkpoints write and a restore read, base not included.
