@@ -5,7 +5,8 @@ from typing import Any, Dict, Optional, Tuple
 
 from tfadaptcp import measurements
 from tfadaptcp.checkpoint import chain
-from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef, sum_rows
+from tfadaptcp.checkpoint.manifest import Manifest, sum_rows
+from tfadaptcp.checkpoint.objects import refs_of
 from tfadaptcp.pending import Pending
 
 
@@ -19,10 +20,7 @@ def complete(pending: Pending, replies: Dict[int, Dict[str, Any]], directory: st
         read_speed: bytes per second of the last restore, None if unknown.
     """
     draft, scan = pending.draft, pending.scan
-    prefix = directory + "/"
-    written = [ObjectRef(item["path"][len(prefix):], item["kind"], draft.sequence, ps, item["bytes"], item["crc32c"],
-                         item["rows"])
-               for ps, reply in replies.items() for item in reply["objects"]]
+    written = refs_of(replies, directory, draft.sequence)
     objects = chain.next_objects(pending.parent, pending.is_base, written,
                                  None if scan is None else (scan.start, scan.objects))
     captured, sizes = measurements.captured(replies), measurements.bytes_by_kind(written)

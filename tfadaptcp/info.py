@@ -47,8 +47,7 @@ class CheckpointInfo:
     @staticmethod
     def of(manifest: Manifest, durable: bool = True) -> "CheckpointInfo":
         """The info of a manifest; without what is only known of durable ones if it isn't."""
-        own = manifest.origin or manifest.name
-        written = sum(ref.bytes for ref in manifest.objects if ref.path.split("/")[1] == own)
+        written = sum(ref.bytes for ref in manifest.objects if ref.path.split("/")[1] == manifest.identity)
         return CheckpointInfo(
             manifest.name, manifest.sequence, manifest.run, manifest.generation, manifest.step, manifest.epoch,
             manifest.batch, manifest.created, manifest.policy.get("name", ""), manifest.consistency,

@@ -58,12 +58,10 @@ class Lineage:
 
     def published_again(self, directory: str, head: Manifest) -> None:
         """Records the new name of the head that the model goes on from."""
-        if self._position is not None:
-            self.move_to(directory, head)
-        else:
-            self._came_from, self.was_restored = (directory, head), False
-            self.last_sequence = max(self.last_sequence, head.sequence)
-            self._newest[directory] = head.name
+        knows = self._position is not None
+        self.move_to(directory, head)
+        if not knows:
+            self._position = None
 
 
 def _head_in(directory: str, place: Optional[Tuple[str, Manifest]]) -> Optional[Manifest]:

@@ -211,17 +211,16 @@ def _unexpected(engine: Engine, head: Manifest, selection: Selection, ours: Dict
     if selection.tables is not None:
         return []  # the rest was not asked for
     used = {dense_targets[name] for name in dense_ours if name in dense_targets}
-    spare = set()  # slots, for a model without an optimizer
     weights_only = engine.optimizer is None or not selection.optimizer
+    if weights_only:
+        used |= {spec.name for spec in head.dense}
     for name, (theirs, columns) in targets.items():
         if name not in ours:
             continue
         tables = {table.name for table in ours[name].tables}
         used |= {theirs.tables[i].name for target, i in columns.items() if target in tables}
-        spare |= {table.name for table in theirs.tables[1:]}
-    if weights_only:
-        spare |= {spec.name for spec in head.dense}
-        used |= spare
+        if weights_only:
+            used |= {table.name for table in theirs.tables[1:]}  # slots
     everything = {table.name for group in head.groups for table in group.tables} | {spec.name for spec in head.dense}
     return sorted(everything - used)
 

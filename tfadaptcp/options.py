@@ -3,9 +3,10 @@
 import dataclasses
 from typing import Any, Dict, Optional
 
+from tfadaptcp.checkpoint.manifest import CONSISTENCIES
+
 ON_PENDING = ("skip", "wait")
 CAPTURES = ("save_on_update", "snapshot", "blocking")
-CONSISTENCIES = ("step", "row")
 # Longer ones overflow in the clocks that they are handed to.
 _MOST_SECONDS = 1e6
 _MOST_THREADS = 1024

@@ -14,6 +14,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from tfadaptcp.checkpoint.layout import HeadName, data_path
 from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
+from tfadaptcp.checkpoint.objects import refs_of
 from tfadaptcp.checkpoint.store import join
 from tfadaptcp.engine import Engine
 
@@ -53,7 +54,6 @@ class ScannedBase:
 
     def _run(self) -> None:
         start = time.monotonic()
-        prefix = self._directory + "/"
         try:
             replies = self._engine.scan_base(self._request)
         except Exception as error:
@@ -62,13 +62,11 @@ class ScannedBase:
             return
         self.seconds = time.monotonic() - start
         # Last: from here on a cut may go by it.
-        self._objects = tuple(
-            ObjectRef(item["path"][len(prefix):], "base", self.start, ps, item["bytes"], item["crc32c"], item["rows"])
-            for ps, reply in replies.items() for item in reply["objects"])
+        self._objects = tuple(refs_of(replies, self._directory, self.start))
 
     @property
     def objects(self) -> Tuple[ObjectRef, ...]:
-        """Its objects; only once it is `ready`."""
+        """Its objects; only once it `is_ready`."""
         return self._objects
 
     @property

@@ -84,16 +84,21 @@ def _list_once(store: Store, directory: str, parsed: Parsed) -> Tuple[List[Manif
         text, manifest = before.get(file, (None, None))
         try:
             if text != data:
-                manifest = Manifest.from_json(data, path)
-            if manifest.head != name:
-                raise CheckpointCorruptError(f"{path}: the manifest is damaged: its name is wrong. "
-                                             f"Received: {name}. Expected: {manifest.name}")
+                manifest = _parse(data, path, name)
         except CheckpointCorruptError as error:
             damaged.append(Damaged(file, name, manifest_check.is_torn(data), str(error)))
         else:
             parsed[file] = data, manifest
             heads.append(manifest)
     return heads, damaged, removed
+
+
+def _parse(data: bytes, path: str, name: HeadName) -> Manifest:
+    manifest = Manifest.from_json(data, path)
+    if manifest.head != name:
+        raise CheckpointCorruptError(f"{path}: the manifest is damaged: its name is wrong. "
+                                     f"Received: {name}. Expected: {manifest.name}")
+    return manifest
 
 
 def latest(store: Store, directory: str) -> Optional[Manifest]:
@@ -117,14 +122,9 @@ def load(store: Store, directory: str, checkpoint: str) -> Manifest:
     if name is not None:
         path = join(directory, layout.manifest_path(name))
         try:
-            manifest = Manifest.from_json(store.read(path), path)
+            return _parse(store.read(path), path, name)
         except FileNotFoundError:
             pass
-        else:
-            if manifest.head != name:
-                raise CheckpointCorruptError(f"{path}: the manifest is damaged: its name is wrong. "
-                                             f"Received: {name}. Expected: {manifest.name}")
-            return manifest
     names = [manifest.name for manifest in list_heads(store, directory)[0]]
     raise CheckpointNotFoundError(f"No such checkpoint in {directory}. Received: {checkpoint!r}. "
                                   f"Expected: one of {names}")

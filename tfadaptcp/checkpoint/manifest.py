@@ -11,11 +11,12 @@ import json
 from typing import Any, Dict, Optional, Tuple
 
 from tfadaptcp.checkpoint import layout
+from tfadaptcp.checkpoint.format_types import KINDS
 from tfadaptcp.checkpoint.layout import HeadName
 
 FORMAT = 1
-KINDS = ("base", "increment", "differential", "dense")
 ROW_KINDS = KINDS[:3]
+CONSISTENCIES = ("step", "row")
 
 # A whole manifest ends with this; one that doesn't was never written to its end.
 END = b'"}\n'

@@ -10,12 +10,12 @@ import re
 from typing import Any, Dict, List, Tuple
 
 from tfadaptcp.checkpoint import layout
-from tfadaptcp.checkpoint.manifest import (END, FORMAT, KINDS, ROW_KINDS, DenseSpec, GroupSpec, Manifest, ObjectRef,
-                                           TableSpec, split_checksum, sum_rows)
+from tfadaptcp.checkpoint.format_types import KINDS
+from tfadaptcp.checkpoint.manifest import (CONSISTENCIES, END, FORMAT, ROW_KINDS, DenseSpec, GroupSpec, Manifest,
+                                           ObjectRef, TableSpec, split_checksum, sum_rows)
 from tfadaptcp.errors import CheckpointCorruptError
 
 _CREATED = re.compile(r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
-_CONSISTENCIES = ("step", "row")
 _MOST = 1e18  # of anything measured
 
 
@@ -98,7 +98,7 @@ def _check(m: Manifest) -> None:
         if field == "origin":
             ceiling = name.sequence
     _require(_CREATED.fullmatch(m.created), "created", m.created, "ISO 8601 in UTC")
-    _require(m.consistency in _CONSISTENCIES, "consistency", m.consistency, f"one of {_CONSISTENCIES}")
+    _require(m.consistency in CONSISTENCIES, "consistency", m.consistency, f"one of {CONSISTENCIES}")
     for field in ("step", "epoch", "batch", "base_sequence"):
         _require(getattr(m, field) >= 0, field, getattr(m, field), "at least 0")
     _require(m.base_sequence <= ceiling, "base_sequence", m.base_sequence, f"at most {ceiling}")
@@ -144,7 +144,7 @@ def _check_objects(m: Manifest, ceiling: int) -> None:
         _require_of(ref, ref.kind != "dense" or not ref.rows, "rows of ", ref.rows, "none in a dense object")
         _require_of(ref, name.head.claim <= claim, "", name.head, "written by {} or before", claim)
         if ref.kind == "base":
-            # A fuzzy base starts at a cut and is written while later checkpoints go on.
+            # A scanned base starts at a cut and is written while later checkpoints go on.
             _require_of(ref, ref.sequence == m.base_sequence > 0, "sequence of ", ref.sequence, "that of the base, {}",
                         m.base_sequence)
             in_dir = m.base_sequence <= name.head.sequence <= ceiling

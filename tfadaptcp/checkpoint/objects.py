@@ -1,4 +1,4 @@
-"""The objects of a head as the ops that read them want them."""
+"""The objects of a head as the ops that read them want them, and as those that write them tell of them."""
 
 import dataclasses
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -29,6 +29,13 @@ def request(directory: str, ref: ObjectRef) -> Dict[str, Any]:
     """An object, with all that the manifest says of it."""
     return {"path": join(directory, ref.path), "kind": ref.kind, "bytes": ref.bytes, "crc32c": ref.crc32c,
             "rows": ref.rows, "ps": ref.ps}
+
+
+def refs_of(replies: Dict[int, Dict[str, Any]], directory: str, sequence: int) -> List[ObjectRef]:
+    """What parameter servers reply, {ps: reply}, that they have written of the cut `sequence`."""
+    return [ObjectRef(item["path"][len(directory) + 1:], item["kind"], sequence, ps, item["bytes"], item["crc32c"],
+                      item["rows"])
+            for ps, reply in replies.items() for item in reply["objects"]]
 
 
 def specs(head: Manifest) -> Dict[str, Any]:
