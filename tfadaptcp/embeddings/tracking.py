@@ -3,7 +3,7 @@
 TFRA reaches its kernels through one module attribute, `cuckoo_hashtable_ops.cuckoo_ops`.
 `install()` puts a proxy there: the ops that read or change a table are ours, with
 TFRA's signatures; the rest is TFRA's. A tracked op costs nothing measurable
-until a manager attaches to its table (one uncontended mutex per op, not per key).
+until a manager attaches to its table (two uncontended atomics per op, not per key).
 """
 
 import os
