@@ -14,6 +14,8 @@ def proxy() -> Proxied:
 
 
 def save_restore_list_verify_read(directory: str) -> None:
+    # As real ones do, it gives a connection less than a process can take: otherwise one would do on a busy machine.
+    proxy().cap(up_each=500_000, down_each=500_000)
     since = len(proxy().log())
     copies = save_all(directory, checkpoints=4, updated=2000)
     written = gcs.written(proxy().log(since))

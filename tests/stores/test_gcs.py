@@ -23,6 +23,7 @@ def on_gs(gcs: Gcs) -> Iterator[Callable[..., Any]]:
                               *args, timeout=timeout)
         finally:
             gcs.proxy.clear()
+            gcs.proxy.cap()
 
     yield call
     child.close()
