@@ -207,14 +207,15 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
         levels = objects.levels(directory, head, None if plan.continues else [group.theirs.name for group in plan.groups])
         bytes_rows = sum(level["bytes"] for level in levels)
         # No more rows than fit into the files, whatever the manifest says.
-        most = sum(level["bytes"] for level in levels) // _MIN_ROW_BYTES
+        most = bytes_rows // _MIN_ROW_BYTES
+        in_place = _same_sharding(head, plan)
         engine.grow_tables({name: min(rows, most) for name, rows in plan.rows(head).items()},
                            options.restore_timeout_seconds + _GRACE_SECONDS,
-                           _rows_of_files(levels, plan) if _same_sharding(head, plan) else None)
+                           _rows_of_files(levels, plan) if in_place else None)
         bytes_dense = sum(ref.bytes for ref in head.objects if ref.kind == "dense") if plan.dense else 0
         of_dense = sum(any(item.name in plan.dense for item in host.dense) for host in engine.hosts)
         with progress.shown(engine, head.name, bytes_rows + of_dense * bytes_dense, options.progress):
-            if _same_sharding(head, plan):
+            if in_place:
                 _restore_in_place(engine, head, levels, plan, options)
             else:
                 routing.restore(engine, head, levels, plan, options, options.restore_timeout_seconds + _GRACE_SECONDS)

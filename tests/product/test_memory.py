@@ -13,15 +13,11 @@ SECOND_ENCODER = 8 * MB  # and reader: their blocks and lists
 
 def test_tables(tmp_path):
     """(recommenders-addons#371, PR#257; tensorflow#54105; orbax#1640)"""
-    for attempt in range(3):
-        found = run_job(JOBS, "tables", env={"CHECKPOINTS": str(tmp_path / str(attempt))})
-        assert found["payload"] > 3 * (found["buffers"] + SLACK + SECOND_ENCODER), "or the bounds mean nothing"
-        # One is read while one is applied.
-        over = {name: found[name] for name, most in (("first", found["buffers"] + SLACK + SECOND_ENCODER),
-                                                     ("restore", found["segments"] + SLACK)) if found[name] > most}
-        if not over:  # now and then the allocator keeps more than was ever asked for
-            break
-    assert not over, found
+    # One arena: with one for each thread the allocator keeps more, by chance, than was ever asked for at a time.
+    found = run_job(JOBS, "tables", env={"CHECKPOINTS": str(tmp_path), "MALLOC_ARENA_MAX": "1"})
+    assert found["payload"] > 3 * (found["buffers"] + SLACK + SECOND_ENCODER), "or the bounds mean nothing"
+    assert found["first"] <= found["buffers"] + SLACK + SECOND_ENCODER, found
+    assert found["restore"] <= found["segments"] + SLACK, found  # one is read while one is applied
     assert found["after_50"] <= 1.05 * found["after_5"], found
     assert found["by_update"] > 0
 
