@@ -34,7 +34,7 @@ def arguments(given: Optional[List[str]] = None) -> argparse.Namespace:
     run.add_argument("--pending", nargs="+", default=None, choices=("wait", "skip"))
     run.add_argument("--systems", nargs="+", default=None, help="names; all of them if not given")
     run.add_argument("--rounds", type=int, default=cells.ROUNDS)
-    run.add_argument("--seconds", type=float, default=60.0, help="of training in each cell")
+    run.add_argument("--seconds", type=float, default=cells.SECONDS, help="of training in each cell")
     run.add_argument("--most-of-others", type=float, default=MOST_OF_OTHERS,
                      help="a cell is rejected if others took more of the machine; greater only to try things out")
     run.add_argument("--directory", default=None, help="where the store is kept while a cell is measured")

@@ -15,6 +15,8 @@ TRAINING_REGIMES = ("published", "equal", "none")
 INTERVALS = (100, 300, 1000, 3000, 10_000)
 ROWS = (1_000_000, 5_000_000, 20_000_000)
 ROUNDS = 5
+# Of training in each cell.
+SECONDS = 40.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Measures one cell in a process of its own: TensorFlow connects a process to one cluster only.
 
-    python -m benchmarks.side_by_side.run_cell --cell JSON --out FILE [--seconds 60] --directory DIR [--made DIR]
+    python -m benchmarks.side_by_side.run_cell --cell JSON --out FILE [--seconds N] --directory DIR [--made DIR]
 """
 
 import argparse
@@ -12,14 +12,14 @@ import time
 import traceback
 
 from benchmarks.side_by_side import making, restoring, training
-from benchmarks.side_by_side.cells import Cell
+from benchmarks.side_by_side.cells import SECONDS, Cell
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cell", required=True)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--directory", required=True, help="an empty one: gets the store, and is not tidied up")
     parser.add_argument("--made", help="for restores: where the checkpoints are, made if they are not there")
     parser.add_argument("--make", action="store_true", help="only make them")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Optional
 
 from benchmarks.side_by_side import making
-from benchmarks.side_by_side.cells import INTERVALS, ROWS, TRAINING_REGIMES, Cell, plan
+from benchmarks.side_by_side.cells import INTERVALS, ROWS, SECONDS, TRAINING_REGIMES, Cell, plan
 from benchmarks.side_by_side.results import Results
 from benchmarks.side_by_side.systems import SYSTEMS, TRAINED
 
@@ -67,7 +67,7 @@ def _planned_restores(args: argparse.Namespace) -> List[Cell]:
     return found
 
 
-def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None, seconds: float = 60.0,
+def run(results: Results, cells: List[Cell], *, minutes: Optional[float] = None, seconds: float = SECONDS,
         directory: Optional[str] = None, made: str = "", measure: Optional[Callable[[Cell], Any]] = None) -> int:
     """Measures what is missing, and once more what fails or is rejected. Returns how many cells are still missing.
 
