@@ -352,7 +352,7 @@ class Engine:
                 for table, handle in zip(shard.group.tables, shard.handles):
                     if table.name in tables:
                         self._seed(host, table, handle)
-        self.on_all(list_on)
+        self.on_all(list_on, LONG_SECONDS)
 
     def on_all(self, function: Callable[[Host], Any], timeout_seconds: float = CALL_SECONDS,
                at_once: bool = False) -> Dict[int, Any]:
@@ -411,8 +411,9 @@ class Engine:
                               table.name, time.monotonic() - start)
 
     def _seed(self, host: Host, table: discovery.Table, handle: tf.Tensor) -> None:
+        request = here(json.dumps({"session": self.session, "restore": self.restore}))
         with _on(host):
-            self._ops.adaptcp_seed_table(handle, key_dtype=table.variable.key_dtype,
+            self._ops.adaptcp_seed_table(request, handle, key_dtype=table.variable.key_dtype,
                                          value_dtype=table.variable.value_dtype)
 
 

@@ -9,17 +9,17 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
-from tfadaptcp import at_exit, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
+from tfadaptcp import at_exit, claiming, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
-from tfadaptcp.checkpoint.manifest import Manifest, republish, utc_now
+from tfadaptcp.checkpoint.manifest import Manifest, utc_now
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.completing import complete
 from tfadaptcp.engine import Engine
 from tfadaptcp.errors import CommitOutcomeUnknownError, DeadlineError, FencedError, SaveFailedError
 from tfadaptcp.info import CheckpointInfo, RestoreReport
 from tfadaptcp.leftovers import Leftovers
-from tfadaptcp.options import ON_PENDING, EngineOptions, options_for
+from tfadaptcp.options import ON_PENDING, EngineOptions, counted, options_for
 from tfadaptcp.pending import Pending
 from tfadaptcp.policies.base import Estimation
 from tfadaptcp.scanned_base import ScannedBase, Tries
@@ -119,7 +119,7 @@ class CheckpointManager:
             Its info, rows and bytes None; None if it was skipped.
 
         Raises:
-            ValueError: `on_pending` is unknown.
+            ValueError: `on_pending` is unknown, or a number is no integer of at least 0.
             RuntimeError: the manager is closed.
             FencedError: another coordinator has claimed the directory.
             SaveFailedError: the cut failed, on the parameter server named; the rows stay unsaved. Or the model has another
@@ -133,6 +133,9 @@ class CheckpointManager:
             raise ValueError(f"on_pending: Received: {on_pending!r}. Expected: one of {ON_PENDING}")
         if self._closed:
             raise RuntimeError("This CheckpointManager is closed.")
+        epoch, batch, epoch_start_step = (
+            None if value is None and name == "batch" else counted(name, value)
+            for name, value in (("epoch", epoch), ("batch", batch), ("epoch_start_step", epoch_start_step)))
         self._require_its_optimizer()
         self._counters["saves"] += 1
         began = time.monotonic()
@@ -341,24 +344,15 @@ class CheckpointManager:
         if restored:
             self._time_of_last_cut = None
         self._run = self._run or layout.new_run()
-        claim = claims.take(self._store, self._directory, self._run, above=self._engine.newest_generation(
-            self._directory, self._options.timeout_seconds))
-        sequence = max(commit.next_sequence(self._store, self._directory), self._engine.lineage.last_sequence + 1)
-        head = self._engine.lineage.came_from(self._directory)
-        if head is not None and (head.head.claim >= claim or commit.is_removed(self._store, self._directory, head)
-                                 or not commit.is_there(self._store, self._directory, head)):
-            # The directory was emptied or replaced, or whoever claimed it before has gone on and tidies up: who sees a
-            # manifest there after the claim was made will find its objects, too.
-            _log.warning("Checkpoint %s is not in %s any more: the next one is complete.", head.name, self._directory)
-            self._engine.lineage.move_to(self._directory, None)
-            head = None
-        if head is not None:
-            head = republish(chain.after_restore(head) if restored else head, claim, sequence)
-            commit.commit(self._store, self._directory, head, claim)
-            self._engine.lineage.published_again(self._directory, head)
-            sequence += 1
-        self._sequence = sequence
-        self._claim, self._run = claim, None
+        try:
+            self._claim, self._sequence = claiming.claim(self._store, self._directory, self._engine, self._run, restored,
+                                                         self._options.timeout_seconds)
+        except FencedError as error:
+            self._fenced = error
+            raise
+        self._run = None
+        # Of a manager before this one: nobody waits for what it scans.
+        self._engine.void_scans(self._options.timeout_seconds)
         probe.warn_if_full(self._engine, self._store, self._directory)
 
     def _begin(self, cut: Callable[[layout.HeadName, bool], Optional[Pending]]) -> Pending:

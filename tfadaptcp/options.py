@@ -1,6 +1,7 @@
 """Options of the engine, apart from those of the policy."""
 
 import dataclasses
+import operator
 from typing import Any, Dict, Optional
 
 from tfadaptcp.checkpoint.manifest import CONSISTENCIES
@@ -143,6 +144,21 @@ class EngineOptions:
                 "retry_ms": max(1, int(_RETRIED * 1000 * self.timeout_seconds)),
                 "rest_ms": int(_RESTED * 1000 * self.timeout_seconds),
                 "lookup_capture": self.lookup_capture and self.capture == "save_on_update"}
+
+
+def counted(name: str, value: Any) -> int:
+    """A number of epochs, batches or steps, of Python or NumPy or a variable, as an `int`.
+
+    Raises:
+        ValueError: it is no integer, or below 0.
+    """
+    try:
+        number = operator.index(value.numpy() if hasattr(value, "numpy") else value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"{name}: Received: {value!r}. Expected: an integer of at least 0")
+    return number
 
 
 def options_for(policy: Any, engine: Optional[EngineOptions]) -> EngineOptions:

@@ -8,13 +8,13 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Set, 
 
 import tensorflow as tf
 
-from tfadaptcp import _ops, attaching, errors, matching, measurements, progress, routing
+from tfadaptcp import _ops, attaching, draining, errors, matching, measurements, progress, routing
 from tfadaptcp.checkpoint import chain, commit, heads, objects
 from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine, Host
-from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError
+from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, DeadlineError
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
 from tfadaptcp.options import EngineOptions, options_for
@@ -41,7 +41,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     Tables, optimizer slots, dense variables and the optimizer's settings are replaced by those of the checkpoint, also in
     a freshly built model before its first step, and with any number of parameter servers. A model without an optimizer,
     its own or one told to its `CheckpointManager`, gets its weights alone. Reading only: the directory
-    may be written to by another job meanwhile. To be called while the model doesn't train.
+    may be written to by another job meanwhile. Steps that are scheduled end first; the restore fails if others write to its
+    tables meanwhile.
 
     What is not restored stays as it is, rows and all. After a restore in part (`tables`, `rename`, `optimizer=False`, a
     table cast, or one missing) the model doesn't continue that checkpoint: its next one is complete. To know its rows, the
@@ -78,12 +79,15 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         StoreUnavailableError: the directory can't be read: never taken for "no checkpoint".
         UntrackableTableError, UnsupportedVariableError: the model holds what can't be tracked; named.
         UnsupportedStoreError: nothing here knows the scheme of the directory.
-        RestoreFailedError: a parameter server was restarted, or another manager took its tables over.
-        DeadlineError: a checkpoint that is being written, a parameter server or the restore took too long.
+        RestoreFailedError: a parameter server was restarted, another manager took its tables over, or the model trained
+            meanwhile: its tables are empty then.
+        DeadlineError: scheduled steps, a checkpoint that is being written, a parameter server or the restore took too
+            long.
     """
     selection = Selection.of(tables, rename, optimizer, cast)
     options = EngineOptions() if engine is None else options_for(None, engine)
     attaching.require_built(self)
+    _end_steps(self, options)
     current = getattr(self, attaching.ENGINE, None)
     if current is not None:
         current.wait_for_writer(options.patience_seconds)  # see `restore`
@@ -103,12 +107,24 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
 def restore(model: tf.keras.Model, engine: Engine, directory: str, checkpoint: Optional[str], strict: bool, selection: Selection,
             options: EngineOptions) -> RestoreReport:
     """Restores into a model that is attached; see `load_adaptcp`."""
+    _end_steps(model, options)
     # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
     engine.wait_for_writer(options.patience_seconds)
     directory, candidates = _find(directory, checkpoint, options)
     report = _restore(engine, directory, candidates, checkpoint, strict, selection, options)
     _finalize(model)
     return report
+
+
+def _end_steps(model: tf.keras.Model, options: EngineOptions) -> None:
+    """Waits for the steps that are scheduled: what they write is to be replaced, and not to come in between."""
+    try:
+        ended = draining.drain(model, options.drain_timeout_seconds)
+    except Exception as error:  # all have ended, this one otherwise than it was to
+        _log.warning("A step that was scheduled before a restore failed: %s", error)
+        return
+    if not ended:
+        raise DeadlineError(f"Scheduled steps did not end within {options.drain_timeout_seconds:g} s; nothing was restored.")
 
 
 def _finalize(model: tf.keras.Model) -> None:
@@ -221,7 +237,7 @@ def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan, options: 
                 routing.restore(engine, head, levels, plan, options, options.restore_timeout_seconds + _GRACE_SECONDS)
             sizes: Dict[str, int] = {}
             received: Dict[str, int] = {}
-            for reply in engine.on_all(lambda host: engine.call_named(host, ops.adaptcp_restore_end),
+            for reply in engine.on_all(lambda host: engine.call(host, ops.adaptcp_restore_end, {"restore": engine.restore}),
                                        options.timeout_seconds).values():
                 for total, part in ((sizes, reply["sizes"]), (received, reply["received"])):
                     for name, rows in part.items():

@@ -247,6 +247,10 @@ size_t RowBlockBuilder::bytes() const {
   return total;
 }
 
+size_t RowBlockBuilder::restored_bytes() const {
+  return rows_ * group_.row_bytes();
+}
+
 void RowBlockBuilder::Encode(EncodedBlock* block) const {
   const auto rows = static_cast<uint32_t>(rows_);
   std::string* out = &block->record;

@@ -51,6 +51,9 @@ class RowBlockBuilder {
   // The size of the record that Encode would make if no table were quantised:
   // what the rows take in memory until then.
   size_t bytes() const;
+  // What a restore makes of the block: values of all its tables for all rows,
+  // for tombstones too; strings without their characters.
+  size_t restored_bytes() const;
 
   // Writes the block into *block (its buffer is reused); the builder keeps its
   // rows until Clear. 0 rows make a valid block. Quantising is done here.

@@ -210,6 +210,16 @@ bool GroupSpec::operator==(const GroupSpec& other) const {
          tables == other.tables;
 }
 
+size_t GroupSpec::row_bytes() const {
+  constexpr size_t kString = 24;
+  size_t bytes = 0;
+  for (const TableSpec& table : tables) {
+    bytes += table.dim * (table.dtype == DType::kString ? kString
+                                                        : DTypeSize(table.dtype));
+  }
+  return bytes;
+}
+
 bool SegmentHeader::operator==(const SegmentHeader& other) const {
   return version == other.version && run == other.run &&
          generation == other.generation && sequence == other.sequence &&

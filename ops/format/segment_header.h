@@ -32,6 +32,9 @@ struct GroupSpec {
   std::vector<TableSpec> tables;  // at least 1
 
   bool operator==(const GroupSpec& other) const;
+
+  // Bytes of the values of a row in memory; of strings without their characters.
+  size_t row_bytes() const;
 };
 
 struct SegmentHeader {

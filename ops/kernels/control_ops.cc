@@ -57,24 +57,28 @@ class AttachGroupOp : public RequestOp {
   }
 };
 
-class SeedTableOp : public tf::OpKernel {
+// request: {session, restore}: the one that began last.
+class SeedTableOp : public RequestOp {
  public:
-  using tf::OpKernel::OpKernel;
-  void Compute(tf::OpKernelContext* ctx) override {
+  using RequestOp::RequestOp;
+
+ protected:
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    const uint64_t number = request.value("restore", uint64_t{0});
     Group::Tables::value_type table;
-    OP_REQUIRES_OK(ctx, FindTable(ctx, &table));
-    Registry& registry = Registry::Get();
+    ADAPTCP_RETURN_IF_ERROR(
+        FromTensorFlow(FindTable(ctx, tf::HandleFromInput(ctx, 1), &table)));
     Status status;
-    ADAPTCP_OP_OK(ctx, registry.gate().RunExclusive(kGateTimeout, [&] {
-      const Registry::Entry* entry = registry.Find(table.get());
-      if (entry == nullptr) {
-        status = Status::FailedPrecondition("the table is not attached");
-        return;
-      }
-      status = FromTensorFlow(table->ExportValues(ctx));
-      if (status.ok()) entry->group->Seed(*ctx->mutable_output(0));
-    }));
-    ADAPTCP_OP_OK(ctx, status);
+    ADAPTCP_RETURN_IF_ERROR(
+        Registry::Get().gate().RunExclusive(kGateTimeout, [&] {
+          Group* group = nullptr;
+          status = session->CheckTable(number, "a listing", table.get(), &group);
+          if (status.ok()) status = FromTensorFlow(table->ExportValues(ctx));
+          if (status.ok()) group->Seed(*ctx->mutable_output(0));
+        }));
+    return status;
   }
 };
 

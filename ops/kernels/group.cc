@@ -25,6 +25,8 @@ constexpr size_t kDrainRows = 4096;
 // The same by the scan of a base. It goes stripe by stripe, and what it reads of
 // one in several turns it reads from the same places of the table.
 constexpr size_t kScanRows = 16384;
+// The same by an update, while it waits: enough for several threads.
+constexpr size_t kUpdateRows = 16384;
 // Keys that lookups may have hurried and the drain has not taken yet.
 constexpr size_t kMaxHurried = size_t{1} << 18;
 
@@ -38,15 +40,8 @@ struct KeyType<std::string> {
   using Tensor = tf::tstring;
 };
 
-size_t BytesPerRow(const GroupSpec& spec) {
-  size_t bytes = 32;  // key, indicator, class, presence
-  for (const TableSpec& table : spec.tables) {
-    bytes += table.dim * (table.dtype == DType::kString
-                              ? sizeof(tf::tstring)
-                              : DTypeSize(table.dtype));
-  }
-  return bytes;
-}
+// Of a captured row: key, indicator, class, presence.
+constexpr size_t kBesideValues = 32;
 
 template <typename K>
 class GroupOf final : public Group {
@@ -55,7 +50,7 @@ class GroupOf final : public Group {
           const TrackerOptions& options)
       : Group(std::move(spec), index, std::move(tables)),
         tracker_(options),
-        row_bytes_(BytesPerRow(spec_)) {}
+        row_bytes_(kBesideValues + spec_.row_bytes()) {}
 
   void BeforeWrite(tf::OpKernelContext* ctx, const tf::Tensor& keys,
                    SavePipeline* pipeline) override {
@@ -66,11 +61,7 @@ class GroupOf final : public Group {
       std::vector<uint32_t> idx;
       const Seq cut = tracker_.TouchOrCollect(k, n, &idx);
       if (!idx.empty()) {
-        std::vector<K> wanted;
-        wanted.reserve(idx.size());
-        for (const uint32_t i : idx) wanted.push_back(k[i]);
-        const Status status = Capture(ctx, cut, std::move(wanted), pipeline,
-                                      CaptureSource::kUpdate);
+        const Status status = CaptureForUpdate(ctx, cut, k, idx, pipeline);
         // Before End: the save cannot finish without seeing it.
         if (!status.ok()) pipeline->Abort(status);
         tracker_.TouchCollected(k, n, idx);
@@ -242,6 +233,8 @@ class GroupOf final : public Group {
       ADAPTCP_RETURN_IF_ERROR(EmptyTable(ctx, tables_[t].get()));
     }
     received_ = 0;
+    is_restoring_ = true;
+    writes_before_ = writes_.load();
     return tracker_.Reset(next_sequence, base_sequence);
   }
 
@@ -282,7 +275,16 @@ class GroupOf final : public Group {
     return Status::Ok();
   }
 
-  void RestoreEnd() override { tracker_.FinishRestore(); }
+  Status RestoreEnd() override {
+    tracker_.FinishRestore();
+    const uint64_t written = writes_.load() - writes_before_;
+    if (!is_restoring_.exchange(false) || written == 0) return Status::Ok();
+    return Status::FailedPrecondition(
+        "group " + spec_.name + ", shard " + std::to_string(spec_.shard) +
+        ": Received: " + std::to_string(written) +
+        " writes to its tables while it was restored. Expected: none, as "
+        "nothing trains meanwhile");
+  }
   uint64_t received() const override { return received_; }
 
   Json Stats() const override {
@@ -353,6 +355,30 @@ class GroupOf final : public Group {
     return Status::Ok();
   }
 
+  // k[i] for each i of idx, before they are written. An op may name more rows
+  // than there is capture memory for.
+  Status CaptureForUpdate(tf::OpKernelContext* ctx, Seq cut, const K* k,
+                          const std::vector<uint32_t>& idx,
+                          SavePipeline* pipeline) {
+    const auto deadline =
+        std::chrono::steady_clock::now() + pipeline->update_wait();
+    for (size_t from = 0; from < idx.size(); from += kUpdateRows) {
+      if (from != 0 && std::chrono::steady_clock::now() > deadline) {
+        return Status::DeadlineExceeded(
+            "capturing " + std::to_string(idx.size()) + " rows of " +
+            spec_.name + " before one op writes them took longer than " +
+            std::to_string(pipeline->update_wait().count()) + " ms");
+      }
+      const size_t to = std::min(idx.size(), from + kUpdateRows);
+      std::vector<K> wanted;
+      wanted.reserve(to - from);
+      for (size_t j = from; j < to; ++j) wanted.push_back(k[idx[j]]);
+      ADAPTCP_RETURN_IF_ERROR(Capture(ctx, cut, std::move(wanted), pipeline,
+                                      CaptureSource::kUpdate));
+    }
+    return Status::Ok();
+  }
+
   // By a drain thread.
   Status CaptureInBackground(tf::OpKernelContext* ctx, Seq cut,
                              std::vector<K> keys, SavePipeline* pipeline,
@@ -409,6 +435,8 @@ class GroupOf final : public Group {
   std::vector<K> hurried_;
   Seq hurried_cut_ = 0;
   std::atomic<uint64_t> received_{0};
+  std::atomic<bool> is_restoring_{false};
+  std::atomic<uint64_t> writes_before_{0};  // that restore
 };
 
 Status CheckTables(const GroupSpec& spec, const Group::Tables& tables) {

@@ -4,6 +4,7 @@
 #ifndef ADAPTCP_OPS_KERNELS_GROUP_H_
 #define ADAPTCP_OPS_KERNELS_GROUP_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -43,6 +44,9 @@ class Group {
 
   const GroupSpec& spec() const { return spec_; }
   const Tables& tables() const { return tables_; }
+
+  // Inside the gate, shared or closed: an op is about to write to a table.
+  void CountWrite() { writes_.fetch_add(1, std::memory_order_relaxed); }
 
   // Writers, inside the gate, before they write `keys` to any table: captures
   // the rows that the pending cut still needs (`pipeline` may be null when
@@ -115,7 +119,9 @@ class Group {
   virtual Status RestoreRows(tensorflow::OpKernelContext* ctx,
                              const RestoredRows& rows,
                              const RestoreLevel& level) = 0;
-  virtual void RestoreEnd() = 0;
+  // Inside the gate. FailedPrecondition if anybody else has written since
+  // RestoreBegin: what he wrote before its row came has kept that out.
+  virtual Status RestoreEnd() = 0;
   // Rows, tombstones and superseded ones too, handed over since RestoreBegin.
   virtual uint64_t received() const = 0;
 
@@ -131,6 +137,7 @@ class Group {
   const GroupSpec spec_;
   const uint32_t index_;
   const Tables tables_;
+  std::atomic<uint64_t> writes_{0};
 };
 
 }  // namespace adaptcp

@@ -149,6 +149,7 @@ REGISTER_OP("Adaptcp>AttachGroup")
          "tables that hold rows must be seeded or cleared before the first cut.");
 
 REGISTER_OP("Adaptcp>SeedTable")
+    .Input("request: string")
     .Input("table_handle: resource")
     .Output("keys: key_dtype")
     .Output("values: value_dtype")
@@ -157,7 +158,7 @@ REGISTER_OP("Adaptcp>SeedTable")
     .SetIsStateful()
     .SetShapeFn(UnknownShapes)
     .Doc("Lists every row of an attached table as unsaved. Exports the table "
-         "under the closed gate.");
+         "under the closed gate. request: JSON {session, restore}.");
 
 REGISTER_OP("Adaptcp>GrowTable")
     .Input("request: string")
@@ -350,11 +351,12 @@ REGISTER_OP("Adaptcp>RestoreRows")
          "are skipped.");
 
 REGISTER_OP("Adaptcp>RestoreEnd")
-    .Input("session: string")
+    .Input("request: string")
     .Output("reply: string")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
-    .Doc("Ends a restore. reply: JSON {sizes: {table: rows}, received: {group: "
+    .Doc("Ends a restore; fails if anybody wrote to its tables meanwhile. "
+         "request: JSON {session, restore}. reply: JSON {sizes: {table: rows}, received: {group: "
          "rows handed over, superseded ones too}}.");
 
 REGISTER_OP("Adaptcp>RestoreProgress")

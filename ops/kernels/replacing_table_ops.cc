@@ -55,6 +55,7 @@ class ReplacingTableOp : public tf::OpKernel {
       stock_->Compute(ctx);
       return;
     }
+    entry->group->CountWrite();
     entry->group->BeforeReplace(ctx, entry->session->pipeline().get());
     stock_->Compute(ctx);
     const tf::Tensor no_keys(table->key_dtype(), {0});

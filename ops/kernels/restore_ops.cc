@@ -90,19 +90,10 @@ class GrowTableOp : public RequestOp {
     uint64_t slots = 0;
     {
       const GateScope inside(&Registry::Get().gate());
-      const Group* group = nullptr;
+      Group* group = nullptr;
       ADAPTCP_RETURN_IF_ERROR(
           session->CheckTable(number, "growth", table.get(), &group));
       ADAPTCP_RETURN_IF_ERROR(GrowTable(ctx, table.get(), rows, &slots));
-      // Whoever writes tells the tracker first: what he wrote before the table
-      // was emptied is known by now, and would pass for newer than its row in
-      // the checkpoint.
-      if (group->keys() != 0) {
-        return Status::FailedPrecondition(
-            "group " + group->spec().name + ": Received: writes to " +
-            std::to_string(group->keys()) +
-            " of its rows while it was restored. Expected: none");
-      }
     }
     ctx->set_output(0, tf::Tensor(table->key_dtype(), {0}));
     ctx->set_output(1, tf::Tensor(table->value_dtype(), {0}));
@@ -281,16 +272,23 @@ class RestoreSegmentsOp : public AsyncRequestOp {
   }
 };
 
-class RestoreEndOp : public SessionOp {
+// request: {session, restore}.
+class RestoreEndOp : public RequestOp {
  public:
-  using SessionOp::SessionOp;
+  using RequestOp::RequestOp;
 
  protected:
-  Status Run(tf::OpKernelContext* ctx, Session* session) override {
+  Status Run(tf::OpKernelContext* ctx, const Json& request) override {
+    std::shared_ptr<Session> session;
+    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
+    const GateScope inside(&Registry::Get().gate());
+    // The entries of tombstones that it drops may be those of a later one.
+    ADAPTCP_RETURN_IF_ERROR(session->CheckRestore(
+        request.value("restore", uint64_t{0}), "the end"));
     std::map<std::string, uint64_t> sizes;
     std::map<std::string, uint64_t> received;
     for (const auto& group : session->groups()) {
-      group->RestoreEnd();
+      ADAPTCP_RETURN_IF_ERROR(group->RestoreEnd());
       received[group->spec().name] += group->received();
       for (size_t t = 0; t < group->tables().size(); ++t) {
         sizes[group->spec().tables[t].name] += group->tables()[t]->size();

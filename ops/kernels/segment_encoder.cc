@@ -17,6 +17,9 @@ constexpr uint64_t kDenseBlockBytes = uint64_t{4} << 20;
 // Blocks of an encoder that are being gathered take at most this many times
 // block_bytes, however many groups there are.
 constexpr size_t kOpenBlocks = 16;
+// A block of tombstones is small, and what a restore makes of it is not: that is
+// at most so many times the size that blocks are meant to have.
+constexpr size_t kMostRestored = 16;
 
 // How the tables of each group are to be written.
 Status ParseQuantizations(const Json& request,
@@ -158,7 +161,9 @@ Status SegmentEncoder::Add(const CapturedBatch& batch) {
                      outputs_[kinds[1]].builders[group].get()));
   for (const SegmentKind kind : kinds) {
     Output& output = outputs_[kind];
-    if (output.builders[group]->bytes() >= plan_->block_bytes()) {
+    const RowBlockBuilder& builder = *output.builders[group];
+    if (builder.bytes() >= plan_->block_bytes() ||
+        builder.restored_bytes() >= kMostRestored * plan_->block_bytes()) {
       ADAPTCP_RETURN_IF_ERROR(Flush(&output, group));
     }
   }

@@ -202,7 +202,9 @@ Status SegmentObject::Finish(size_t* pieces) {
           spec(block->rows).name != groups[g]) {
         continue;
       }
-      const size_t more = block->buffer.size();
+      const size_t more =
+          std::max<size_t>(block->buffer.size(),
+                           block->rows.rows() * spec(block->rows).row_bytes());
       if (rows_.empty() || rows_.back().group != g ||
           bytes + more > request_->piece_bytes) {
         rows_.push_back({g, {}});

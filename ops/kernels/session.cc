@@ -175,6 +175,10 @@ std::shared_ptr<SavePipeline> Session::pipeline() const {
   return pipeline_;
 }
 
+void Session::GiveUpSave(const Status& why) const {
+  if (const auto pending = pipeline()) pending->Abort(why);
+}
+
 Status Session::ResolveGroups(Seq sequence, bool committed, Seq scanned_base) {
   Status first;
   for (const auto& group : groups_) {
@@ -253,12 +257,17 @@ Status Registry::Attach(const Json& request, Group::Tables tables,
     }
     for (const auto* address : addresses) {
       Entry& entry = tables_[address];
-      if (entry.session != nullptr) superseded.push_back(entry.session);
+      if (entry.session != nullptr && entry.session != session) {
+        // Before anybody writes past it: its rows would be of after its cut.
+        entry.session->GiveUpSave(Status::Cancelled(
+            "session " + name + " has taken over the tables of session " +
+            entry.session->name()));
+        superseded.push_back(entry.session);
+      }
       entry = {session, group, address == addresses[0]};
     }
   }));
   for (const auto& old : superseded) {
-    if (old == session) continue;
     ADAPTCP_RETURN_IF_ERROR(Detach(old->name()));
   }
   return status;
@@ -274,10 +283,9 @@ Status Registry::Detach(const std::string& name) {
     sessions_.erase(it);
   }
   session->VoidScans();
-  session->StopReading(0, Status::Cancelled("session " + name + " has ended"));
-  if (const auto pipeline = session->pipeline()) {
-    pipeline->Abort(Status::Cancelled("session " + name + " has ended"));
-  }
+  const Status ended = Status::Cancelled("session " + name + " has ended");
+  session->StopReading(0, ended);
+  session->GiveUpSave(ended);
   return gate_.RunExclusive(kGateTimeout, [&] {
     for (auto it = tables_.begin(); it != tables_.end();) {
       it = it->second.session == session ? tables_.erase(it) : std::next(it);

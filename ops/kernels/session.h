@@ -78,12 +78,14 @@ class Session : public std::enable_shared_from_this<Session> {
   // read is let go. So is the begin of one before it, which comes late: it would
   // empty what has been restored.
   Status BeginRestore(uint64_t number);
+  // FailedPrecondition, with what came too late, if another restore has begun.
+  Status CheckRestore(uint64_t number, const char* what) const;
   // Inside the gate: the group of a table that a restore may write to.
   // FailedPrecondition, with what came too late, if another restore has begun, or
   // another session has the table.
   Status CheckTable(uint64_t number, const char* what,
                     const tensorflow::lookup::LookupInterface* table,
-                    const Group** group) const;
+                    Group** group) const;
   // Keeps what reads objects for a restore, until another begins or the session
   // ends; a stream may be null. FailedPrecondition if another has begun.
   Status StartReading(uint64_t number, std::shared_ptr<ObjectReaders> readers,
@@ -113,6 +115,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The pending checkpoint's, or null.
   std::shared_ptr<SavePipeline> pipeline() const;
+  // Makes the pending checkpoint fail, if there is one.
+  void GiveUpSave(const Status& why) const;
 
   Json Stats() const;
   // What the rows' p would be at a cut request.sequence taken now: for a policy
@@ -135,7 +139,6 @@ class Session : public std::enable_shared_from_this<Session> {
   // Hands all rows over, read beside training.
   Status ScanGroups(tensorflow::OpKernelContext* ctx, Seq start,
                     SavePipeline* pipeline, Pace* pace);
-  Status CheckRestore(uint64_t number, const char* what) const;
   Status ResolveGroups(Seq sequence, bool committed, Seq scanned_base);
   // Under mu_.
   void SetHurry(bool wanted);

@@ -20,7 +20,7 @@ Status Session::CheckRestore(uint64_t number, const char* what) const {
 
 Status Session::CheckTable(uint64_t number, const char* what,
                            const tensorflow::lookup::LookupInterface* table,
-                           const Group** group) const {
+                           Group** group) const {
   ADAPTCP_RETURN_IF_ERROR(CheckRestore(number, what));
   const Registry::Entry* entry = Registry::Get().Find(table);
   if (entry == nullptr || entry->session.get() != this) {
@@ -92,7 +92,7 @@ Status Session::RestoreRows(tensorflow::OpKernelContext* ctx, Group* group,
                             const RestoredRows& rows,
                             const RestoreLevel& level) const {
   const GateScope inside(&Registry::Get().gate());
-  const Group* there = nullptr;
+  Group* there = nullptr;
   ADAPTCP_RETURN_IF_ERROR(CheckTable(level.restore, "rows",
                                      group->tables()[0].get(), &there));
   return group->RestoreRows(ctx, rows, level);

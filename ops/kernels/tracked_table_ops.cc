@@ -48,6 +48,7 @@ class TrackedTableOp final : public tf::OpKernel {
         // With other keys TFRA's kernel refuses, and nothing is written.
         if (keys.dtype() == table->key_dtype()) {
           entry->session->CountUse();
+          if (keys.NumElements() != 0) entry->group->CountWrite();
           const std::shared_ptr<SavePipeline> pipeline =
               entry->session->pipeline();
           if constexpr (effect == Effect::kRemoveRows) {

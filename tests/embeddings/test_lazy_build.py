@@ -49,4 +49,5 @@ def test_failures():
     assert found["OutOfRangeError"].startswith("RuntimeError: Failed before the first step")
     assert found["steps"] == 0
     assert found["calls after a fit without steps"] == 0
+    assert found["calls of a fit that ended before its first step, and of the one after it"] == [0, 1]
     assert "can't be traced" in found["own function"]

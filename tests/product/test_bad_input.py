@@ -2,6 +2,7 @@
 
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
@@ -281,6 +282,23 @@ def test_save_after_close_and_wrong_arguments(tmp_path):
     manager.close()
     assert len(manager.checkpoints) == 1, "the pending one was finished"
     refused(model, RuntimeError, "closed", manager.save)
+
+
+@pytest.mark.parametrize("number", [np.int64(3), np.uint8(3), tf.Variable(3, dtype=tf.int64), tf.constant(3)],
+                         ids=["int64", "uint8", "variable", "tensor"])
+def test_numbers_that_a_save_is_given(number, tmp_path):
+    """`optimizer.iterations.numpy()` made every checkpoint fail when it was committed."""
+    manager = tfadaptcp.CheckpointManager(oracle.build("adam"), tmp_path)
+    manager.save(epoch=number, batch=number)
+    info = manager.wait()
+    assert (info.epoch, info.batch) == (3, 3)
+    manager.save(epoch_start_step=number)
+    assert manager.wait().batch == 0
+    for name in ("epoch", "batch", "epoch_start_step"):
+        for wrong in (-1, 1.5, "1", np.float32(1)):
+            with pytest.raises(ValueError, match=f"{name}: Received: .* Expected: an integer of at least 0"):
+                manager.save(**{name: wrong})
+    assert manager.stats()["saves"] == 2
 
 
 def test_two_tables_of_one_name(tmp_path):

@@ -12,6 +12,7 @@ import tfadaptcp
 from tests.support import faults, oracle, rows
 from tests.support.fitting import data
 from tests.support.saving import heads_of
+from tfadaptcp import claiming
 from tfadaptcp.checkpoint import chain, claims, layout
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.leftovers import Leftovers
@@ -224,3 +225,38 @@ def test_a_cut_that_fails_at_the_end_of_fit_is_tried_again(tmp_path, monkeypatch
     model.fit(data(6), callbacks=[callback], verbose=0)
     assert failed and heads_of(tmp_path)[-1].step == 6
     check_newest(tmp_path, oracle.take(model))
+
+
+def test_a_manager_that_is_superseded_while_it_claims_stops(tmp_path, monkeypatch):
+    """The next attempt would have claimed once more, and stopped the newer one."""
+    model = oracle.build("adam")
+    save(tfadaptcp.CheckpointManager(model, tmp_path), model, 1)
+    fresh = oracle.build("adam", seed=9)
+    fresh.load_adaptcp(tmp_path)
+    manager, commit = tfadaptcp.CheckpointManager(fresh, tmp_path), claiming.commit.commit
+
+    def late(*args):
+        claims.take(Store(), str(tmp_path))
+        commit(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(claiming.commit, "commit", late)
+        with pytest.raises(tfadaptcp.FencedError, match="Another coordinator has claimed"):
+            manager.save()
+    newest = claims.list_claims(Store(), str(tmp_path))[-1]
+    with pytest.raises(tfadaptcp.FencedError):
+        manager.save()
+    assert claims.list_claims(Store(), str(tmp_path))[-1] == newest
+
+
+def test_a_new_manager_ends_the_scan_of_the_one_before(tmp_path, monkeypatch):
+    """Nobody would ever have gone by it, and it wrote a base."""
+    model = oracle.build("adam")
+    first, second = (tfadaptcp.CheckpointManager(model, tmp_path) for _ in range(2))
+    save(first, model, 1)
+    voided = []
+    monkeypatch.setattr(second.engine, "void_scans", voided.append)
+    save(first, model, 2)
+    assert not voided
+    save(second, model, 3)
+    assert len(voided) == 1

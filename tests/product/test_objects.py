@@ -3,13 +3,15 @@ in another's place."""
 
 import collections
 import os
+import struct
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfadaptcp
-from tests.support import faults, oracle, rows
+from tests.support import faults, oracle, rows, segments
 from tests.support.bases import end_scan
 from tests.support.saving import Mixed, heads_of
 from tfadaptcp import _ops, cli, policies
@@ -146,3 +148,44 @@ def test_no_rows_pass_through_the_coordinator(shards, tmp_path, monkeypatch):
     target = oracle.build("momentum", devices=["/CPU:0"] * shards, dim=64, seed=9)
     target.load_adaptcp(tmp_path)
     assert written > 8000 * 64 * 4 and 1000 < counting.bytes < written / 20, (written, counting.bytes)
+
+
+def blocks_of(directory, head, kind):
+    """How many rows each block of a head's own files of a kind holds."""
+    records = [record for ref in head.objects if ref.kind == kind and ref.sequence == head.sequence
+               for record in segments.split((directory / ref.path).read_bytes())]
+    return [struct.unpack_from("<I", record, 8)[0] for record in records if record[0] == ord("R")]
+
+
+def test_blocks_of_tombstones_take_no_more_memory_than_others(tmp_path):
+    """A row of 768 bytes is gone in 12: as many as fit in a block would take 60 times its size when they are restored."""
+    model = oracle.build("adam", dim=64)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental", engine=tfadaptcp.EngineOptions(block_bytes=1 << 16))
+    rows.write(model, range(10_000))
+    manager.save() and manager.wait()
+    rows.remove(model, range(9990))
+    manager.save() and manager.wait()
+    found = blocks_of(tmp_path, heads_of(tmp_path)[-1], "increment")
+    assert sum(found) == 9990 and max(found) <= 4096, found  # as many are captured at once
+    fresh = oracle.build("adam", dim=64, seed=9)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(oracle.take(model), fresh)
+
+
+def test_an_op_with_many_keys_makes_blocks_as_others(tmp_path, monkeypatch):
+    """All that it wrote over was captured in one piece, whatever memory there was for it, and became one block."""
+    model = oracle.build("momentum", dim=2)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental", engine=tfadaptcp.EngineOptions(block_bytes=1 << 16))
+    rows.write(model, range(60_000), seed=1)
+    copy, save, go = oracle.take(model), manager.engine.save, threading.Event()
+    monkeypatch.setattr(manager.engine, "save", lambda *args: go.wait(60) and save(*args))
+    manager.save()
+    rows.write(model, range(60_000), seed=2)  # before the drain has begun
+    go.set()
+    manager.wait()
+    assert manager.stats()["rows_by_update"] == 60_000
+    found = blocks_of(tmp_path, heads_of(tmp_path)[-1], "base")
+    assert sum(found) == 60_000 and max(found) <= 16_384, found
+    fresh = oracle.build("momentum", dim=2, seed=9)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(copy, fresh)

@@ -68,7 +68,7 @@ def test_accumulated_updates(tmp_path):
 def test_custom_coordinator_loop(tmp_path):
     found = run("custom_loop", tmp_path / "checkpoints", tmp_path / "oracle")
     assert found["steps"] == [60, 150, 240, 330]
-    assert len(found["wrong"]) == 4 and not any(found["wrong"].values())
+    assert len(found["wrong"]) == 5 and not any(found["wrong"].values())
     assert "jit_compile" in found["refused"]
     # Each ps has buffered in a directory of its own, and nothing stays there.
     assert found["left"] == [["lock"], ["lock"]] and found["buffered_seconds"] > 0

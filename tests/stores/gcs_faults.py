@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -127,6 +128,18 @@ def lasting_faults(directory: str) -> None:
     for _ in range(3):
         life.save()
     check_clean(life)
+
+
+def failed_writes(directory: str) -> None:
+    """Nothing of a write that has failed is sent later, when Python's collector comes across what it has left."""
+    strike("manifest", _STATUS[2], times=None)
+    with no_waiting():
+        error = raised_by(lambda: Store().put(f"{directory}/manifests/late", b"12345678"))
+    proxy().clear()
+    assert isinstance(error, tfadaptcp.StoreUnavailableError), repr(error)
+    del error
+    gc.collect()
+    assert Store().list(f"{directory}/manifests") == []
 
 
 def strike(place: str, fault: dict[str, Any], **rule: Any) -> int:

@@ -39,7 +39,7 @@ def test_what_users_are_told(on_gs, function):
     on_gs("gcs_errors", function)
 
 
-@pytest.mark.parametrize("function", ["transient_faults", "lasting_faults"])
+@pytest.mark.parametrize("function", ["transient_faults", "lasting_faults", "failed_writes"])
 def test_faults(on_gs, function):
     on_gs("gcs_faults", function)
 

@@ -217,6 +217,10 @@ def custom_loop():
         for copy in sorted(ORACLE.glob("*.npz")):
             model.load_adaptcp(CHECKPOINTS, copy.stem)
             wrong[copy.stem] = differences(np.load(copy), full_copy(model))
+        for _ in range(60):
+            coordinator.schedule(step, args=(data,))
+        name = manager.restore().checkpoint  # after all of them
+        wrong["steps were scheduled"] = differences(np.load(ORACLE / f"{name}.npz"), full_copy(model))
         left = {name: os.listdir(os.path.join(buffer_dir, name)) for name in os.listdir(buffer_dir)}
         return {"steps": steps, "wrong": wrong, "refused": refused, "left": list(left.values()),
                 "buffered_seconds": manager.stats()["buffered_seconds"]}

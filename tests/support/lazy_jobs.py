@@ -132,6 +132,25 @@ def failures():
     model.fit(em.batches(), steps_per_epoch=3, verbose=0)
     found["calls after a fit without steps"] = callback.calls
 
+    class Broken(tf.keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            raise ValueError("broken")
+
+    tf.keras.backend.clear_session()
+    model = _LazyModel()
+    model.compile(em.adam(0.0), "mse")
+    callbacks = [_ActAtBuild(), _ActAtBuild()]
+    for others in ([callbacks[0], Broken()], [], [callbacks[0], Broken()], [callbacks[1]]):
+        try:
+            model.fit(em.batches(), steps_per_epoch=3, verbose=0, callbacks=others)
+        except ValueError as raised:
+            assert str(raised) == "broken"
+        if callbacks[1].calls == 0 and others == []:  # a lazily built model once more
+            tf.keras.backend.clear_session()
+            model = _LazyModel()
+            model.compile(em.adam(0.0), "mse")
+    found["calls of a fit that ended before its first step, and of the one after it"] = [item.calls for item in callbacks]
+
     tf.keras.backend.clear_session()
 
     class OwnFunction(_LazyModel):

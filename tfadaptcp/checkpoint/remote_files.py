@@ -12,6 +12,7 @@ import time
 from typing import Callable, List, TypeVar
 
 import tensorflow as tf
+from tensorflow.python.lib.io import _pywrap_file_io
 
 from tfadaptcp.checkpoint import hdfs
 from tfadaptcp.checkpoint.faults import fault_point
@@ -168,9 +169,10 @@ class RemoteFiles:
 
     def _write(self, path: str, data: bytes) -> None:
         fault_point("create", path)
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(data)
-            fault_point("close", path)
+        # By no GFile: one that could not be closed uploads once more when Python's collector comes across it, minutes later
+        # perhaps, and holds Python's lock meanwhile. All that this call tries has ended when it returns.
+        _pywrap_file_io.WriteStringToFile(path, data)
+        fault_point("close", path)
 
     def _retried(self, what: str, path: str, attempt: Callable[[], _T]) -> _T:
         """Runs `attempt` until it succeeds, fails for good, or the deadline passes; waits grow, with jitter."""

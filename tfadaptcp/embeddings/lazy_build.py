@@ -36,7 +36,10 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
       A function that calls it off, for ``on_train_end``: data may be empty, and the wrapper would
       stay in the model. Does nothing once ``action`` has run.
     """
+    fit = getattr(model, "history", None)  # a new one with each
     step = model.train_function
+    if getattr(step, "fit", fit) is not fit:
+        step = model.train_function = step.step  # left by one that ended before its first step
     if step is None:
         raise ValueError(
             f"Model '{model.name}' has no train function. Expected: a call from `on_train_begin`, "
@@ -45,6 +48,8 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
 
     def first_step(iterator):
         model.train_function = step
+        if getattr(model, "history", None) is not fit:
+            return step(iterator)
         build_by_tracing(model, iterator)
         try:
             while actions:
@@ -57,6 +62,7 @@ def before_first_step(model: tf.keras.Model, action: Callable[[], None]) -> Call
     actions = getattr(step, "actions", None)
     if actions is None:
         actions = first_step.actions = []
+        first_step.fit, first_step.step = fit, step
         model.train_function = first_step
     actions.append(action)
 

@@ -149,10 +149,12 @@ bool SavePipeline::is_starved() const {
 }
 
 void SavePipeline::Abort(const Status& why) {
+  // Goes when nobody has to wait for it any more: it may be a GiB.
+  decltype(queue_) dropped;
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (status_.ok()) status_ = why;
-    queue_.clear();
+    queue_.swap(dropped);
     room_.notify_all();
     urgent_.notify_all();
     work_.notify_all();

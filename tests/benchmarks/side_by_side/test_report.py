@@ -1,6 +1,7 @@
 """The report: what it says of results that were made up."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from benchmarks import simulate
 from benchmarks.side_by_side import longer, report, results, systems, tables, targets, totals
 from benchmarks.side_by_side.cells import Cell
 
+ROOT = Path(__file__).resolve().parents[3]
 BYTES = "bytes written and λ/43 times read, simulated, of AdaptCP, times those of the best other policy"
 FACTS = {"machine": "a machine, 2 cores, load 0.1", "commit": "abc", "code": "123", "versions": {"tensorflow": "2"}}
 
@@ -214,6 +216,15 @@ def test_what_goes_beside_a_document(store, tmp_path):
     assert text in document.read_text() and document.read_text().endswith("\nafter\n")
     assert json.loads((tmp_path / report.SUMMARY).read_text())["commits"] == ["abc"]
     assert (report.PLOTS in text) == (tmp_path / report.PLOTS).exists()  # there is matplotlib, or there is not
+
+
+def test_the_published_report_is_that_of_the_published_cells():
+    measured = results.Results(str(ROOT / "benchmarks" / "measured"))
+    text = report.markdown(measured.all(), measured.aside(), measured.totals())
+    document = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert f"{report.BEGIN}\n{text}\n![" in document
+    assert json.loads((ROOT / "docs" / report.SUMMARY).read_text(encoding="utf-8")) == json.loads(
+        json.dumps(report.summary(measured.all(), measured.totals())))
 
 
 def test_nothing_measured(tmp_path):
