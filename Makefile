@@ -61,7 +61,8 @@ system-deps:
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "==> apt-get install g++ libgtest-dev"; \
 	  export DEBIAN_FRONTEND=noninteractive; \
-	  apt-get update -qq </dev/null && apt-get install -y -qq --no-install-recommends g++ libgtest-dev </dev/null; \
+	  { apt-get update -qq </dev/null; apt-get install -y -qq --no-install-recommends g++ libgtest-dev </dev/null; } || \
+	    [ -z "$$CI" ] || exit 1; \
 	else \
 	  echo "The C++ unit tests need g++ and GoogleTest and will be skipped. To run them:"; \
 	  echo "  sudo apt-get install g++ libgtest-dev"; \

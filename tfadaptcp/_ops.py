@@ -24,8 +24,9 @@ def lib():
     import tensorflow_recommenders_addons as tfra
 
     if not LIBRARY.exists() or not VERSIONS.exists():
-        raise ImportError(f"{LIBRARY.name} is not built. Build it with `make build` or "
-                          "`pip install --no-build-isolation .`")
+        raise ImportError(f"{LIBRARY.name} is not built: it is not in {LIBRARY.parent}. Build it with `make build` or "
+                          "`pip install --no-build-isolation .`; if that was done, Python has found the sources in the "
+                          "current folder first: run it in another one")
     check_versions(json.loads(VERSIONS.read_text()),
                    {"tensorflow": tf.__version__, "tensorflow-recommenders-addons": tfra.__version__})
     return tf.load_op_library(str(LIBRARY))

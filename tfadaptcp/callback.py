@@ -238,6 +238,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         if batch and batch == (self.params or {}).get("steps"):
             epoch, batch = epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
         try:
+            if on_pending == "wait" and self._scalars is not None:  # or the next one would begin before the last was written of
+                self.manager.engine.wait_for_writer(self._manager_args["engine"].patience_seconds)
+                self._scalars.write(self.manager.stats())
             info = self.manager.save(on_pending, epoch=epoch, batch=batch)
         except (AdaptCPError, OSError) as error:  # others are of the steps that the cut waited for
             self._surface(error)

@@ -481,6 +481,9 @@ class CheckpointManager:
             self._give_up(draft.sequence)
             pending.error = self._fence_behind(error) or errors.of_save(draft.name, error)
             _log.warning("Checkpoint %s failed: %s", draft.name, error)
+            if isinstance(pending.error, DeadlineError) and self._scan is not None:
+                # What it uploads may hang, in the room that this checkpoint has waited for.
+                self._scan.give_up(self._options.timeout_seconds)
             if isinstance(pending.error, SaveFailedError) and not isinstance(error, CommitOutcomeUnknownError):
                 self._tidy(pending)  # or, if there was no room for it, there will never be
             return

@@ -54,8 +54,8 @@ class EngineOptions:
             automatic, a 32nd of the machine's memory, at least 64 MiB and at most 1 GiB.
         buffer_bytes: limit, per parameter server, for segments that are encoded and not in the store yet: in memory, or on
             the disk of `buffer_dir`. It is passed by at most one block per writer thread. None: automatic, by the rule of
-            `capture_memory_bytes`, or half of what is free in `buffer_dir`, at least 64 MiB. Means nothing for a local path without
-            `buffer_dir`, which is written to directly.
+            `capture_memory_bytes`, or half of what is free in `buffer_dir`, divided by the servers that use it, at least
+            64 MiB. Means nothing for a local path without `buffer_dir`, which is written to directly.
         upload_bytes_per_second: limit, per parameter server, for what is uploaded, on average: file systems that gather
             a whole object before they send it, as that of gs:// does, send a segment at a time. None: none. Means
             nothing where `buffer_bytes` does.

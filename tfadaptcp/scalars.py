@@ -1,9 +1,13 @@
 """What `CheckpointManager.stats` says, as scalars for TensorBoard."""
 
+import contextlib
+import logging
 import os
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
 import tensorflow as tf
+
+_log = logging.getLogger("tfadaptcp")
 
 _PREFIX = "adaptcp/"
 
@@ -12,13 +16,14 @@ class ScalarWriter:
     """Writes the stats of each checkpoint to `<log_dir>/adaptcp`, beside Keras's `train` and `validation`.
 
     The tags are the names of `stats()`, nested ones joined by slashes: `adaptcp/threshold`, `adaptcp/rows/base/user`.
-    The step is that of the cut. One thread.
+    The step is that of the cut. What can't be written is left out, and the log says so once: training goes on. One thread.
     """
 
     def __init__(self, log_dir: Union[str, os.PathLike]):
         self._directory = os.path.join(os.fspath(log_dir), "adaptcp")
         self._writer: Optional[Any] = None
         self._seen: Any = None
+        self._has_failed = False
 
     def write(self, stats: Dict[str, Any]) -> None:
         """Writes the stats if a checkpoint has ended or was skipped since the last call, and none is being written."""
@@ -26,6 +31,14 @@ class ScalarWriter:
         if stats["pending"] or ended == self._seen or not any(ended):
             return
         self._seen = ended
+        try:
+            self._write(stats)
+        except (tf.errors.OpError, OSError) as error:
+            if not self._has_failed:
+                _log.warning("Scalars can't be written to %s, training goes on: %s", self._directory, error)
+            self._has_failed = True
+
+    def _write(self, stats: Dict[str, Any]) -> None:
         # Where the coordinator is, whatever the strategy's scope says.
         with tf.device("/device:CPU:0"), tf.init_scope():
             if self._writer is None:
@@ -37,9 +50,10 @@ class ScalarWriter:
 
     def close(self) -> None:
         """Closes the file; a later `write` begins another."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(tf.errors.OpError, OSError):
+                writer.close()
 
 
 def _flat(values: Dict[str, Any], prefix: str = "") -> Iterator[Tuple[str, float]]:

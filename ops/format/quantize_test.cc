@@ -214,6 +214,13 @@ TEST(QuantizeTest, WhatHasNoGridIsKeptRaw) {
   RoundTrip({Method::kAsymmetric, 2}, DType::kHalf, 64,
             reinterpret_cast<const char*>(halves.data()), 1, &raw);
   EXPECT_EQ(raw, 1u);
+  for (size_t i = 1; i < halves.size(); ++i) halves[i] = 0x3c00 + i;
+  for (const uint16_t sign : {0, 0x8000}) {
+    halves[0] = 0x7bff | sign;  // in bfloat16 65536, an infinite half
+    RoundTrip({Method::kKmeans, 4}, DType::kHalf, 64,
+              reinterpret_cast<const char*>(halves.data()), 1, &raw);
+    EXPECT_EQ(raw, 1u) << sign;
+  }
   RoundTrip({Method::kBfloat16, 16}, Rows{1, 2, most, 4, 5, nan}, 2, &raw);
   EXPECT_EQ(raw, 2u);
 }

@@ -56,8 +56,11 @@ Status ParseRecord(RecordType type, const char* what, std::string_view record,
 Status Missing(const std::string& where, const char* key, const Json& object,
                const std::string& expected) {
   const auto it = object.is_object() ? object.find(key) : object.end();
-  const std::string received =
-      object.is_object() && it != object.end() ? Short(*it) : "nothing";
+  std::string received = "nothing";
+  if (object.is_object() && it != object.end()) {
+    // What is nested may be so as deeply as the stack, which writing it takes.
+    received = it->is_structured() ? it->type_name() : Short(*it);
+  }
   return Status::DataLoss(where + ": bad \"" + key + "\". Received: " +
                           received + ". Expected: " + expected);
 }

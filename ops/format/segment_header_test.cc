@@ -110,6 +110,11 @@ TEST(SegmentHeaderTest, BadMembersAreNamed) {
   EXPECT_FALSE(ParseHeader("F{}", &parsed).ok());
   // Deep nesting must not exhaust the stack.
   EXPECT_FALSE(ParseHeader("H" + std::string(1000000, '['), &parsed).ok());
+  const std::string deep =
+      std::string(1000000, '[') + std::string(1000000, ']');
+  EXPECT_EQ(ParseHeader("H{\"format\":1,\"run\":" + deep + "}", &parsed)
+                .code(),
+            Status::Code::kDataLoss);
 }
 
 TEST(SegmentHeaderTest, WhatCannotBeWrittenIsRefused) {

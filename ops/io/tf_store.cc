@@ -74,7 +74,7 @@ class RemoteSink final : public BufferedSink {
         name());
   }
 
-  Status MakeDurable() override {
+  Status Close() override {
     // s3 makes no object when nothing was written.
     if (written_ == 0) ADAPTCP_RETURN_IF_ERROR(Write({}));
     ADAPTCP_RETURN_IF_ERROR(Fault("fsync", name()));

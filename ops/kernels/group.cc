@@ -225,15 +225,15 @@ class GroupOf final : public Group {
     tracker_.Seed(KeyData(keys, &copies), keys.NumElements());
   }
 
-  Status RestoreBegin(tf::OpKernelContext* ctx, Seq next_sequence,
-                      Seq base_sequence,
+  Status RestoreBegin(tf::OpKernelContext* ctx, uint64_t number,
+                      Seq next_sequence, Seq base_sequence,
                       const std::vector<bool>& empty) override {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!empty[t]) continue;
       ADAPTCP_RETURN_IF_ERROR(EmptyTable(ctx, tables_[t].get()));
     }
     received_ = 0;
-    is_restoring_ = true;
+    restore_ = number;
     writes_before_ = writes_.load();
     return tracker_.Reset(next_sequence, base_sequence);
   }
@@ -275,10 +275,10 @@ class GroupOf final : public Group {
     return Status::Ok();
   }
 
-  Status RestoreEnd() override {
+  Status RestoreEnd(uint64_t number) override {
     tracker_.FinishRestore();
     const uint64_t written = writes_.load() - writes_before_;
-    if (!is_restoring_.exchange(false) || written == 0) return Status::Ok();
+    if (restore_ != number || written == 0) return Status::Ok();
     return Status::FailedPrecondition(
         "group " + spec_.name + ", shard " + std::to_string(spec_.shard) +
         ": Received: " + std::to_string(written) +
@@ -435,8 +435,8 @@ class GroupOf final : public Group {
   std::vector<K> hurried_;
   Seq hurried_cut_ = 0;
   std::atomic<uint64_t> received_{0};
-  std::atomic<bool> is_restoring_{false};
-  std::atomic<uint64_t> writes_before_{0};  // that restore
+  std::atomic<uint64_t> restore_{0};  // the last of this group
+  std::atomic<uint64_t> writes_before_{0};  // it
 };
 
 Status CheckTables(const GroupSpec& spec, const Group::Tables& tables) {

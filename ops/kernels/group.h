@@ -111,7 +111,8 @@ class Group {
   // Restore; nobody trains. Begin empties the tracker, and table t if empty[t];
   // the rows of other tables are to be seeded when the restore has ended.
   virtual Status RestoreBegin(tensorflow::OpKernelContext* ctx,
-                              Seq next_sequence, Seq base_sequence,
+                              uint64_t number, Seq next_sequence,
+                              Seq base_sequence,
                               const std::vector<bool>& empty) = 0;
   // How many rows are about to come, roughly.
   virtual void ExpectRows(uint64_t rows) = 0;
@@ -119,9 +120,10 @@ class Group {
   virtual Status RestoreRows(tensorflow::OpKernelContext* ctx,
                              const RestoredRows& rows,
                              const RestoreLevel& level) = 0;
-  // Inside the gate. FailedPrecondition if anybody else has written since
-  // RestoreBegin: what he wrote before its row came has kept that out.
-  virtual Status RestoreEnd() = 0;
+  // Inside the gate. FailedPrecondition if anybody else has written since the
+  // RestoreBegin of that number, if there was one: what he wrote before its row
+  // came has kept that out.
+  virtual Status RestoreEnd(uint64_t number) = 0;
   // Rows, tombstones and superseded ones too, handed over since RestoreBegin.
   virtual uint64_t received() const = 0;
 

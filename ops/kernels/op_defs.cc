@@ -356,8 +356,8 @@ REGISTER_OP("Adaptcp>RestoreEnd")
     .SetIsStateful()
     .SetShapeFn(ScalarOutput)
     .Doc("Ends a restore; fails if anybody wrote to its tables meanwhile. "
-         "request: JSON {session, restore}. reply: JSON {sizes: {table: rows}, received: {group: "
-         "rows handed over, superseded ones too}}.");
+         "request: JSON {session, restore}. reply: JSON {sizes: {table: rows}, "
+         "received: {group: rows handed over, superseded ones too}}.");
 
 REGISTER_OP("Adaptcp>RestoreProgress")
     .Input("session: string")

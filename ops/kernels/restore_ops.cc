@@ -66,7 +66,8 @@ class RestoreBeginOp : public RequestOp {
           status = session->BeginRestore(number);
           for (const auto& [group, empty] : chosen) {
             if (!status.ok()) return;
-            status = group->RestoreBegin(context.get(), next, base, empty);
+            status =
+                group->RestoreBegin(context.get(), number, next, base, empty);
           }
         }));
     return status;
@@ -283,12 +284,12 @@ class RestoreEndOp : public RequestOp {
     ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
     const GateScope inside(&Registry::Get().gate());
     // The entries of tombstones that it drops may be those of a later one.
-    ADAPTCP_RETURN_IF_ERROR(session->CheckRestore(
-        request.value("restore", uint64_t{0}), "the end"));
+    const uint64_t number = request.value("restore", uint64_t{0});
+    ADAPTCP_RETURN_IF_ERROR(session->CheckRestore(number, "the end"));
     std::map<std::string, uint64_t> sizes;
     std::map<std::string, uint64_t> received;
     for (const auto& group : session->groups()) {
-      ADAPTCP_RETURN_IF_ERROR(group->RestoreEnd());
+      ADAPTCP_RETURN_IF_ERROR(group->RestoreEnd(number));
       received[group->spec().name] += group->received();
       for (size_t t = 0; t < group->tables().size(); ++t) {
         sizes[group->spec().tables[t].name] += group->tables()[t]->size();

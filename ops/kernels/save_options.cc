@@ -54,7 +54,8 @@ Status ParseSaveOptions(const Json& request, uint64_t bytes,
     uint64_t free = 0;
     ADAPTCP_RETURN_IF_ERROR(options->buffer->FreeBytes(&free));
     // On a full disk a write that fails says more than a wait for room.
-    room = std::max(free / 2, 64 * kMiB);
+    const uint64_t sharers = 1 + options->buffer->others();
+    room = std::max(free / 2 / sharers, 64 * kMiB);
   }
   options->buffer_bytes = Or<uint64_t>(request, "buffer_bytes", room);
   // Stores limit what a connection gets; a disk has one head, or none.

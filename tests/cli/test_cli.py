@@ -227,6 +227,13 @@ def test_a_dense_variable_that_is_not_whole(copy, capsys):
     assert code == 1 and "dense variable" in found["damage"][0] and "Received: 0 elements" in found["damage"][0]
 
 
+def test_a_file_that_somebody_else_has_put_there_is_no_damage(copy, capsys):
+    """As a client of NFS leaves it, or a file manager."""
+    (copy / "manifests" / ".nfs0000000000a1").write_text("x")
+    assert cli.main(["ls", str(copy)]) == cli.main(["verify", str(copy)]) == 0
+    assert "not the name of a manifest" in capsys.readouterr().err
+
+
 def test_a_damaged_manifest_alone(copy, capsys):
     for head in heads_of(copy):
         file = copy / layout.manifest_path(head.head)

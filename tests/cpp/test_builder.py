@@ -57,6 +57,15 @@ def test_compiles_what_changed(project: Path, capfd: pytest.CaptureFixture[str])
     assert compiled(capfd) == {"main.cc", "other.cc"}
 
 
+def test_a_folder_with_spaces_in_its_name(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    spaced = project.rename(project.with_name("a folder"))
+    assert build(spaced) == 3
+    compiled(capfd)
+    (spaced / "ops" / "util" / "number.h").write_text("inline int Number() { return 4; }\n")
+    assert build(spaced) == 4
+    assert compiled(capfd) == {"main.cc"}
+
+
 def test_a_failed_compile_is_reported_and_tried_again(project: Path) -> None:
     source = project / "ops" / "util" / "other.cc"
     assert build(project) == 3

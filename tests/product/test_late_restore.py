@@ -74,3 +74,25 @@ def test_whoever_writes_while_rows_are_restored(shards, first, write, tmp_path, 
     target.load_adaptcp(tmp_path)
     oracle.check(copy, target, shards=False)
     write(table)
+
+
+def test_a_restore_in_part_after_one_that_failed(tmp_path, monkeypatch):
+    """What was written meanwhile to tables of the first one is none of the second's business."""
+    model = oracle.build("momentum", tables=2)
+    rows.write(model, range(100), seed=1)
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    manager.save() and manager.wait()
+    copy = oracle.take(model)
+
+    def fail(*unused):
+        raise RuntimeError("broken")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="broken"):
+        patch.setattr(restore, "_restore_in_place", fail)
+        model.load_adaptcp(tmp_path)
+    rows.write(model, range(50), seed=2)
+    first = next(oracle.tables_of(model))[0]
+    model.load_adaptcp(tmp_path, tables=first)
+    found = oracle.take(model).tables
+    assert {name: table == found[name] for name, table in copy.tables.items()} == {
+        name: name.startswith(first) for name in copy.tables}

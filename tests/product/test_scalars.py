@@ -1,5 +1,7 @@
 """What the callback writes for TensorBoard, read by TensorFlow's own reader."""
 
+import time
+
 import tensorflow as tf
 
 import tfadaptcp
@@ -72,3 +74,21 @@ def test_nothing_is_written_unless_asked_for(tmp_path):
     model = oracle.build()
     model.fit(data(2), verbose=0, callbacks=[tfadaptcp.AdaptCPCallback(tmp_path / "checkpoints", 1)])
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+
+
+def test_every_checkpoint_is_written_of_where_each_waits_for_the_one_before(tmp_path, monkeypatch):
+    """At each end of a batch one was being written, and nothing was said but of the last."""
+    save, model = tfadaptcp.engine.Engine.save, oracle.build()
+    monkeypatch.setattr(tfadaptcp.engine.Engine, "save", lambda *args: time.sleep(0.5) or save(*args))
+    callback = tfadaptcp.AdaptCPCallback(tmp_path / "checkpoints", 2, on_pending="wait", log_dir=tmp_path / "logs")
+    model.fit(data(8), verbose=0, callbacks=[callback])
+    assert list(read(tmp_path / "logs" / "adaptcp")["adaptcp/committed"].items()) == [(2, 1), (4, 2), (6, 3), (8, 4)]
+
+
+def test_a_log_dir_that_cannot_be_written_to_ends_no_training(tmp_path, caplog):
+    (tmp_path / "logs").write_text("a file")
+    model = oracle.build()
+    callback = tfadaptcp.AdaptCPCallback(tmp_path / "checkpoints", 2, on_pending="wait", log_dir=tmp_path / "logs")
+    model.fit(data(6), verbose=0, callbacks=[callback])
+    assert [info.step for info in callback.manager.checkpoints] == [2, 4, 6]
+    assert caplog.text.count("Scalars can't be written to") == 1

@@ -8,7 +8,7 @@ import tfadaptcp
 from tests.support import faults, oracle, rows
 from tests.support.bases import end_scan
 from tests.support.checkpoint_dirs import check_clean
-from tfadaptcp import EngineOptions, policies
+from tfadaptcp import EngineOptions, policies, scanned_base
 from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.faults import set_fault_hook
 from tfadaptcp.checkpoint.store import Store
@@ -240,4 +240,28 @@ def test_bases_there_is_no_room_for_do_not_keep_checkpoints_from_being_written(t
     head = job.head()
     referenced = {ref.path.split("/")[1] for ref in head.objects} | set(job.copies)
     assert {path.name for path in (tmp_path / "data").iterdir()} == referenced and head.base_sequence == first.sequence
+    job.check_all()
+
+
+def test_a_scan_is_given_up_beside_which_a_checkpoint_ran_out_of_time(tmp_path, monkeypatch):
+    """Its hung uploads may be what fills the room of all that is to be uploaded: each checkpoint would fail, for hours."""
+    job = Job(tmp_path)
+    held = Held(job.manager.engine, monkeypatch, before=True)
+    job.begin_base(range(100))
+    held.reached()
+    voided = []
+    monkeypatch.setattr(scanned_base, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(job.manager.engine, "void_scans", voided.append)
+
+    for error, calls in ((OSError("other"), 0), (tfadaptcp.DeadlineError("No answer"), 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(job.manager.engine, "save", lambda *unused, error=error: (_ for _ in ()).throw(error))
+            job.manager.save()
+            with pytest.raises(type(error)):
+                job.manager.wait()
+        assert len(voided) == calls
+    held.go()
+    end_scan(job.manager)
+    job.write(range(5))
+    job.save()
     job.check_all()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 import weakref
 
 import pytest
@@ -101,5 +102,33 @@ def test_handlers_are_left_alone_in_other_threads_and_where_the_signal_is_ignore
         assert seen == [signal.SIG_IGN, signal.SIG_DFL]
         model.fit(data(1), verbose=0, callbacks=[Look(tmp_path / "c", 1), Look(tmp_path / "d", 1)])
         assert signal.SIG_DFL not in seen[2:] and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_handlers_that_are_set_over_ours_and_call_it(monkeypatch):
+    """The next `watch` found such a one, and each passed the signal on to the other until the stack was full."""
+    calls = []
+    manager = type("Manager", (), {"engine": types.SimpleNamespace(is_writing=False, writer=None)})()
+    monkeypatch.setattr(termination, "_managers", {})
+    before = signal.signal(signal.SIGTERM, lambda *unused: calls.append("first"))
+    try:
+        for name in ("second", "third"):
+            termination.watch(manager, 1.0)
+            ours = signal.getsignal(signal.SIGTERM)
+            assert ours is termination._handle
+
+            def over(*args, name=name):
+                calls.append(name)
+                ours(*args)
+
+            signal.signal(signal.SIGTERM, over)
+            termination.unwatch(manager)
+        termination.watch(manager, 1.0)
+        signal.raise_signal(signal.SIGTERM)
+        assert calls == ["third", "second", "first"]
+        termination.unwatch(manager)
+        signal.raise_signal(signal.SIGTERM)
+        assert calls == 2 * ["third", "second", "first"]
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -36,6 +36,11 @@ class Damaged:
     torn: bool
     reason: str
 
+    @property
+    def is_damage(self) -> bool:
+        """Whether a head has been lost: not what a crash in mid-commit leaves, and no file that somebody else has put there."""
+        return self.head is not None and not self.torn
+
 
 # Manifests by the names of their files, with the text that each was parsed from.
 Parsed = Dict[str, Tuple[bytes, Manifest]]

@@ -21,7 +21,7 @@ def run(directory: str, as_json: bool) -> int:
     store = Store()
     store.check_supported(directory)
     heads, damaged = commit.list_heads(store, directory)
-    broken = [item.reason for item in damaged if not item.torn]
+    broken = [item.reason for item in damaged if item.is_damage]
     for item in damaged:
         print(f"tfadaptcp: {item.reason}", file=sys.stderr)
     if not heads and not broken:

@@ -14,6 +14,7 @@ from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
 from tfadaptcp.checkpoint.store import Store, normalize
 from tfadaptcp.cli import DAMAGED, NOTHING, WHOLE, size
 from tfadaptcp.errors import StoreUnavailableError, of_host
+from tfadaptcp.options import EngineOptions
 
 # Of opening an object; other errors say that the store can't be read.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
@@ -41,8 +42,7 @@ def run(directory: str, checkpoint: Optional[str], as_json: bool) -> int:
     for _ in range(heads.REMOVALS):
         found, damaged = commit.list_heads(store, directory)
         chosen = found if checkpoint is None else [commit.load(store, directory, checkpoint)]
-        # One that was never written to its end was never committed: what a crash leaves, not damage.
-        problems = [item.reason for item in damaged if not item.torn] if checkpoint is None else []
+        problems = [item.reason for item in damaged if item.is_damage] if checkpoint is None else []
         if not chosen and not problems:
             print(f"tfadaptcp: there is no checkpoint in {directory}", file=sys.stderr)
             return NOTHING
@@ -103,7 +103,7 @@ def _damage_of(directory: str, head: Manifest, verdicts: Dict[str, _Verdict]) ->
 def _open(directory: str, head: Manifest, ref: ObjectRef) -> _Verdict:
     """Opening is verifying: size, every record's and the file's checksum, rows, footer."""
     ops = _ops.lib()
-    request = {"object": objects.request(directory, ref), "specs": objects.specs(head)}
+    request = {"object": objects.request(directory, ref), "specs": objects.specs(head), "limits": EngineOptions().for_restores()}
     try:
         return _Verdict(None, json.loads(ops.adaptcp_verify_segment(json.dumps(request)).numpy())["dense"])
     except _DAMAGE as error:

@@ -95,7 +95,9 @@ Status BufferDirectory::Open(const std::string& root,
   // was left.
   for (int tries = 0; own == nullptr; ++tries) {
     const std::string path = root + "/" + kPrefix + RandomName();
-    ADAPTCP_RETURN_IF_ERROR(local::MakeDirectories(path));
+    const Status made = local::MakeDirectories(path);
+    if (made.code() == Status::Code::kNotFound && tries < 10) continue;
+    ADAPTCP_RETURN_IF_ERROR(made);
     int fd = -1;
     ADAPTCP_RETURN_IF_ERROR(Lock(path, O_CREAT, &fd));
     if (fd >= 0) {
@@ -106,6 +108,7 @@ Status BufferDirectory::Open(const std::string& root,
   }
   std::vector<std::string> names;
   ADAPTCP_RETURN_IF_ERROR(local::ListObjects(root, &names));
+  int others = 0;
   for (const std::string& name : names) {
     const std::string path = root + "/" + name;
     if (name.rfind(kPrefix, 0) != 0 || path == own->path_) continue;
@@ -113,7 +116,9 @@ Status BufferDirectory::Open(const std::string& root,
     bool removed = false;
     (void)Remove(path, &removed);
     own->removed_ += removed;
+    others += !removed;
   }
+  own->others_ = others;
   *directory = own;
   return Status::Ok();
 }

@@ -33,6 +33,8 @@ class BufferDirectory {
   Status FreeBytes(uint64_t* bytes) const;
   // Directories of dead processes that were removed, with what was in them.
   int removed() const { return removed_; }
+  // Those of other processes, as far as anybody can tell, at the last Open.
+  int others() const { return others_; }
 
  private:
   BufferDirectory(std::string path, int lock)
@@ -41,6 +43,7 @@ class BufferDirectory {
   const std::string path_;
   const int lock_;  // file descriptor
   std::atomic<int> removed_{0};
+  std::atomic<int> others_{0};
   std::atomic<uint64_t> next_{0};
 };
 

@@ -38,14 +38,14 @@ class BufferedSink : public ByteSink {
     if (closed_) return Status::FailedPrecondition(name_ + ": closed twice");
     ADAPTCP_RETURN_IF_ERROR(Flush());
     closed_ = true;
-    return status_ = MakeDurable();
+    return status_ = Close();
   }
 
   const std::string& name() const final { return name_; }
 
  protected:
   virtual Status Write(std::string_view data) = 0;
-  virtual Status MakeDurable() = 0;
+  virtual Status Close() = 0;
 
  private:
   static constexpr size_t kBufferBytes = 1 << 20;

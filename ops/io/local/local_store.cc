@@ -149,10 +149,22 @@ Status MakeClean(const std::string& path) {
   return Status::Ok();
 }
 
+Status SyncFile(const Fd& fd, const std::string& path) {
+  if (const int error = Fault("fsync", path)) {
+    return ErrnoToStatus(error, "sync", path);
+  }
+  // Not tried again: after a failed fsync the kernel may have dropped the pages,
+  // and a second one would succeed without them.
+  if (::fsync(fd.get()) != 0) return ErrnoToStatus(errno, "sync", path);
+  return Status::Ok();
+}
+
 class LocalSink final : public BufferedSink {
  public:
-  LocalSink(std::string path, Fd fd)
-      : BufferedSink(std::move(path)), fd_(std::move(fd)) {}
+  LocalSink(std::string path, Fd fd, WhenClosed when_closed)
+      : BufferedSink(std::move(path)),
+        when_closed_(when_closed),
+        fd_(std::move(fd)) {}
 
  protected:
   Status Write(std::string_view data) override {
@@ -165,23 +177,21 @@ class LocalSink final : public BufferedSink {
     return Status::Ok();
   }
 
-  Status MakeDurable() override {
-    if (const int error = Fault("fsync", name())) {
-      return ErrnoToStatus(error, "sync", name());
-    }
-    // Not tried again: after a failed fsync the kernel may have dropped the
-    // pages, and a second one would succeed without them.
-    if (::fsync(fd_.get()) != 0) return ErrnoToStatus(errno, "sync", name());
+  Status Close() override {
+    const bool durable = when_closed_ == WhenClosed::kDurable;
+    if (durable) ADAPTCP_RETURN_IF_ERROR(SyncFile(fd_, name()));
     if (const int error = Fault("close", name())) {
       return ErrnoToStatus(error, "close", name());
     }
     if (::close(fd_.release()) != 0 && errno != EINTR) {
       return ErrnoToStatus(errno, "close", name());
     }
-    return SyncDirectory(Parent(name()), /*required=*/true);
+    return durable ? SyncDirectory(Parent(name()), /*required=*/true)
+                   : Status::Ok();
   }
 
  private:
+  const WhenClosed when_closed_;
   Fd fd_;
 };
 
@@ -259,7 +269,8 @@ Status ErrnoToStatus(int error, const char* what, const std::string& path) {
   }
 }
 
-Status NewSink(const std::string& raw_path, std::unique_ptr<ByteSink>* sink) {
+Status NewSink(const std::string& raw_path, std::unique_ptr<ByteSink>* sink,
+               WhenClosed when_closed) {
   const std::string path = Clean(raw_path);
   ADAPTCP_RETURN_IF_ERROR(MakeClean(Parent(path)));
   if (const int error = Fault("create", path)) {
@@ -267,8 +278,16 @@ Status NewSink(const std::string& raw_path, std::unique_ptr<ByteSink>* sink) {
   }
   Fd fd(OpenRetrying(path, O_WRONLY | O_CREAT | O_EXCL));
   if (fd.get() < 0) return ErrnoToStatus(errno, "create", path);
-  *sink = std::make_unique<LocalSink>(path, std::move(fd));
+  *sink = std::make_unique<LocalSink>(path, std::move(fd), when_closed);
   return Status::Ok();
+}
+
+Status SyncObject(const std::string& raw_path) {
+  const std::string path = Clean(raw_path);
+  Fd fd(OpenRetrying(path, O_RDONLY));
+  if (fd.get() < 0) return ErrnoToStatus(errno, "open", path);
+  ADAPTCP_RETURN_IF_ERROR(SyncFile(fd, path));
+  return SyncDirectory(Parent(path), /*required=*/true);
 }
 
 Status NewSource(const std::string& path,

@@ -15,7 +15,16 @@
 namespace adaptcp {
 namespace local {
 
-Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink);
+// What has become of a file when its sink has been closed.
+enum class WhenClosed {
+  kDurable,
+  kWritten,  // SyncObject makes it durable
+};
+
+Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink,
+               WhenClosed when_closed = WhenClosed::kDurable);
+// Makes a file durable that was written before, and its name.
+Status SyncObject(const std::string& path);
 Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
 Status DeleteObject(const std::string& path);
 Status ObjectSize(const std::string& path, uint64_t* size);

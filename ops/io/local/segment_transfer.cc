@@ -29,8 +29,10 @@ class Staged {
     bytes_ += data.size();
     return Keep(data);
   }
-  // No more is appended; durable if that is what it is for.
+  // No more is appended. Many may wait in this state: no file is open.
   virtual Status Close() = 0;
+  // Durable, if that is what it is for.
+  virtual Status Sync() { return Status::Ok(); }
   // All of it, a chunk at a time, as often as wanted.
   virtual Status Read(
       const std::function<Status(std::string_view)>& take) const = 0;
@@ -83,7 +85,8 @@ class StagedInFile final : public Staged {
   static Status Create(std::shared_ptr<StagingRoom> room, std::string path,
                        std::unique_ptr<Staged>* staged) {
     std::unique_ptr<ByteSink> sink;
-    ADAPTCP_RETURN_IF_ERROR(local::NewSink(path, &sink));
+    ADAPTCP_RETURN_IF_ERROR(
+        local::NewSink(path, &sink, local::WhenClosed::kWritten));
     staged->reset(new StagedInFile(std::move(room), std::move(path),
                                    std::move(sink)));
     return Status::Ok();
@@ -97,6 +100,7 @@ class StagedInFile final : public Staged {
     sink_ = nullptr;
     return Status::Ok();
   }
+  Status Sync() override { return local::SyncObject(path_); }
   Status Read(const std::function<Status(std::string_view)>& take)
       const override {
     std::unique_ptr<ByteSource> source;
@@ -218,7 +222,7 @@ void SegmentTransfer::State::NoteStaged() {
 
 Status SegmentTransfer::State::Upload(const std::string& path, Staged* staged,
                                       std::string* name) {
-  ADAPTCP_RETURN_IF_ERROR(staged->Close());
+  ADAPTCP_RETURN_IF_ERROR(staged->Sync());
   if (options.buffer != nullptr) {
     std::lock_guard<std::mutex> lock(mu);
     stats.buffered_after = Clock::now() - start;
@@ -266,6 +270,7 @@ class StagedSink final : public ByteSink {
     if (staged_ == nullptr) return Closed();
     // A task has to be copyable.
     std::shared_ptr<Staged> staged = std::move(staged_);
+    ADAPTCP_RETURN_IF_ERROR(staged->Close());
     state_->Add(path_, [state = state_.get(), path = path_,
                         staged](std::string* name) {
       return state->Upload(path, staged.get(), name);
@@ -364,14 +369,16 @@ Status SegmentTransfer::WaitForRoom(
   // Neither the flag nor the end of the last upload wakes up who waits for room;
   // nothing hangs on some milliseconds.
   constexpr std::chrono::milliseconds kLook(20);
-  if (!IsFull()) return Status::Ok();
+  const auto given_up = [&] {
+    return state_->stop->IsSet() ? Status::Cancelled("the segments were given up")
+                                 : Status::Ok();
+  };
+  if (!IsFull()) return given_up();
   const auto start = Clock::now();
   Status status;
   while (status.ok() && state_->room->IsFull()) {
     if (IsStuck()) status = close_sinks();
-    if (status.ok() && state_->stop->IsSet()) {
-      status = Status::Cancelled("given up while waiting for staging room");
-    }
+    if (status.ok()) status = given_up();
     if (status.ok()) state_->room->WaitForRoom(kLook);
   }
   std::lock_guard<std::mutex> lock(state_->mu);

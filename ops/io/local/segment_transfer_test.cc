@@ -308,6 +308,9 @@ TEST(SegmentTransferTest, AFullRoomIsWaitedFor) {
   stopper.join();
   go = true;
   fixture.WaitUntilUnused();
+  EXPECT_EQ(fixture.transfer->WaitForRoom(none).code(),
+            Status::Code::kCancelled)
+      << "there is room, and nobody wants what would fill it";
 }
 
 TEST(SegmentTransferTest, WhatTheBuffersDiskChangesIsNotUploaded) {
@@ -331,6 +334,26 @@ TEST(SegmentTransferTest, WhatTheBuffersDiskChangesIsNotUploaded) {
   ASSERT_TRUE(sink->SyncAndClose().ok());
   EXPECT_EQ(fixture.Finish().code(), Status::Code::kDataLoss);
   EXPECT_TRUE(fixture.store->objects().empty());
+}
+
+TEST(SegmentTransferTest, WhatWaitsInTheBufferHasNoFileOpen) {
+  Folder folder;
+  TransferOptions options = InMemory(1);
+  ASSERT_TRUE(BufferDirectory::Open(folder.path(), &options.buffer).ok());
+  Fixture fixture(options);
+  std::atomic<bool> go{false};
+  fixture.store->on_close = [&](const std::string&, int) {
+    while (!go) std::this_thread::sleep_for(milliseconds(1));
+    return Status::Ok();
+  };
+  const size_t before = List("/proc/self/fd").size();
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(fixture.Write(std::to_string(i) + ".seg", "data").ok());
+  }
+  EXPECT_LT(List("/proc/self/fd").size(), before + 10);
+  go = true;
+  EXPECT_TRUE(fixture.Finish().ok());
+  EXPECT_EQ(fixture.store->objects().size(), 50u);
 }
 
 TEST(SegmentTransferTest, DirectFilesAreWrittenWhereTheyBelong) {
@@ -392,6 +415,7 @@ TEST(BufferDirectoryTest, WhatDeadProcessesHaveLeftGoes) {
   ASSERT_TRUE(BufferDirectory::Open(root, &own).ok());
   // It lives: its files stay.
   EXPECT_EQ(own->removed(), 0);
+  EXPECT_EQ(own->others(), 1);
   EXPECT_EQ(List(root).size(), 2u);
   EXPECT_EQ(List(root + "/" + left[0]).size(), 2u);
   ::kill(child, SIGKILL);
@@ -403,6 +427,7 @@ TEST(BufferDirectoryTest, WhatDeadProcessesHaveLeftGoes) {
   ASSERT_TRUE(BufferDirectory::Open(root, &again).ok());
   EXPECT_EQ(again, own);
   EXPECT_EQ(own->removed(), 2);
+  EXPECT_EQ(own->others(), 0);
   EXPECT_EQ(List(root).size(), 2u);
   uint64_t free = 0;
   ASSERT_TRUE(own->FreeBytes(&free).ok());
