@@ -161,10 +161,8 @@ Status SyncFile(const Fd& fd, const std::string& path) {
 
 class LocalSink final : public BufferedSink {
  public:
-  LocalSink(std::string path, Fd fd, WhenClosed when_closed)
-      : BufferedSink(std::move(path)),
-        when_closed_(when_closed),
-        fd_(std::move(fd)) {}
+  LocalSink(std::string path, Fd fd, bool durable)
+      : BufferedSink(std::move(path)), durable_(durable), fd_(std::move(fd)) {}
 
  protected:
   Status Write(std::string_view data) override {
@@ -178,20 +176,19 @@ class LocalSink final : public BufferedSink {
   }
 
   Status Close() override {
-    const bool durable = when_closed_ == WhenClosed::kDurable;
-    if (durable) ADAPTCP_RETURN_IF_ERROR(SyncFile(fd_, name()));
+    if (durable_) ADAPTCP_RETURN_IF_ERROR(SyncFile(fd_, name()));
     if (const int error = Fault("close", name())) {
       return ErrnoToStatus(error, "close", name());
     }
     if (::close(fd_.release()) != 0 && errno != EINTR) {
       return ErrnoToStatus(errno, "close", name());
     }
-    return durable ? SyncDirectory(Parent(name()), /*required=*/true)
-                   : Status::Ok();
+    return durable_ ? SyncDirectory(Parent(name()), /*required=*/true)
+                    : Status::Ok();
   }
 
  private:
-  const WhenClosed when_closed_;
+  const bool durable_;
   Fd fd_;
 };
 
@@ -269,8 +266,10 @@ Status ErrnoToStatus(int error, const char* what, const std::string& path) {
   }
 }
 
-Status NewSink(const std::string& raw_path, std::unique_ptr<ByteSink>* sink,
-               WhenClosed when_closed) {
+namespace {
+
+Status MakeSink(const std::string& raw_path, bool durable,
+                std::unique_ptr<ByteSink>* sink) {
   const std::string path = Clean(raw_path);
   ADAPTCP_RETURN_IF_ERROR(MakeClean(Parent(path)));
   if (const int error = Fault("create", path)) {
@@ -278,8 +277,19 @@ Status NewSink(const std::string& raw_path, std::unique_ptr<ByteSink>* sink,
   }
   Fd fd(OpenRetrying(path, O_WRONLY | O_CREAT | O_EXCL));
   if (fd.get() < 0) return ErrnoToStatus(errno, "create", path);
-  *sink = std::make_unique<LocalSink>(path, std::move(fd), when_closed);
+  *sink = std::make_unique<LocalSink>(path, std::move(fd), durable);
   return Status::Ok();
+}
+
+}  // namespace
+
+Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink) {
+  return MakeSink(path, /*durable=*/true, sink);
+}
+
+Status NewUnsyncedSink(const std::string& path,
+                       std::unique_ptr<ByteSink>* sink) {
+  return MakeSink(path, /*durable=*/false, sink);
 }
 
 Status SyncObject(const std::string& raw_path) {

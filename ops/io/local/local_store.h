@@ -15,15 +15,11 @@
 namespace adaptcp {
 namespace local {
 
-// What has become of a file when its sink has been closed.
-enum class WhenClosed {
-  kDurable,
-  kWritten,  // SyncObject makes it durable
-};
-
-Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink,
-               WhenClosed when_closed = WhenClosed::kDurable);
-// Makes a file durable that was written before, and its name.
+Status NewSink(const std::string& path, std::unique_ptr<ByteSink>* sink);
+// Of which the file is written when it is closed, but not durable before
+// SyncObject has made it so, and its name.
+Status NewUnsyncedSink(const std::string& path,
+                       std::unique_ptr<ByteSink>* sink);
 Status SyncObject(const std::string& path);
 Status NewSource(const std::string& path, std::unique_ptr<ByteSource>* source);
 Status DeleteObject(const std::string& path);

@@ -85,8 +85,7 @@ class StagedInFile final : public Staged {
   static Status Create(std::shared_ptr<StagingRoom> room, std::string path,
                        std::unique_ptr<Staged>* staged) {
     std::unique_ptr<ByteSink> sink;
-    ADAPTCP_RETURN_IF_ERROR(
-        local::NewSink(path, &sink, local::WhenClosed::kWritten));
+    ADAPTCP_RETURN_IF_ERROR(local::NewUnsyncedSink(path, &sink));
     staged->reset(new StagedInFile(std::move(room), std::move(path),
                                    std::move(sink)));
     return Status::Ok();
