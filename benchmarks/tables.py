@@ -140,7 +140,7 @@ class AdamTables:
 
     def end_restore(self) -> Dict[str, int]:
         """Returns the number of rows of each table."""
-        return json.loads(self.ops.adaptcp_restore_end(self.session).numpy())["sizes"]
+        return self._call(self.ops.adaptcp_restore_end, {})["sizes"]
 
     def _call(self, op: Any, request: Dict[str, Any], *inputs: Any) -> Any:
         reply = op(json.dumps({**request, "sequence": request.get("sequence", self.sequence),

@@ -13,6 +13,8 @@ import pytest
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# On by default on some processors, where it rounds one model otherwise in one process and another.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
 def in_ci() -> bool:

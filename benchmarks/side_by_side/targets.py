@@ -147,8 +147,11 @@ def _of_rounds(what: str, wanted: str, found: Optional[Dict[str, Any]], holds: C
     if found["interval"] is not None:
         measured += ", 95 %: {} to {}".format(*(_percent(end) if text is _percent else _number(end)
                                                 for end in found["interval"]))
-    return _target(what, wanted, measured + (", *computed*" if computed else ""), found["rounds"] >= LEAST_ROUNDS,
-                   holds(found["median"]))
+    target = _target(what, wanted, measured + (", *computed*" if computed else ""), found["rounds"] >= LEAST_ROUNDS,
+                     holds(found["median"]))
+    if target.verdict and len(set(map(holds, found["interval"]))) > 1:
+        return dataclasses.replace(target, verdict=f"{target.verdict}, within the noise")
+    return target
 
 
 def _percent(share: float) -> str:

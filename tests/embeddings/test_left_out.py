@@ -38,7 +38,8 @@ def test_what_new_nadam_does_not_list(tmp_path):
     fresh = build(keras.optimizers.Nadam(0.05, **NEW))
     fresh.load_adaptcp(tmp_path)
     assert fresh.optimizer._u_product.numpy() == product < 1
-    assert oracle.Trainer(fresh, 4).train(5) == expected
+    # A function traced anew may round otherwise, on some processors; with another product the steps are far off.
+    assert oracle.Trainer(fresh, 4).train(5) == pytest.approx(expected, rel=1e-5)
     # It is the optimizer's.
     weights = build(keras.optimizers.Nadam(0.05, **NEW))
     weights.load_adaptcp(tmp_path, optimizer=False)

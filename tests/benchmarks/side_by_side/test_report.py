@@ -124,6 +124,16 @@ def test_fewer_than_three_rounds_decide_nothing(tmp_path):
     assert checked(kept, "AdaptCP loses every 100") == ("2.5%; 3 rounds, 95 %: 2.5% to 2.5%", "met")
 
 
+@pytest.mark.parametrize("speeds, verdict", [((37.0, 38.0, 39.0), "met, within the noise"), ((37.9, 38.0, 38.1), "met"),
+                                             ((35.0, 36.0, 39.0), "**missed**, within the noise")])
+def test_a_verdict_that_the_rounds_do_not_agree_on_says_so(tmp_path, speeds, verdict):
+    kept = results.Results(str(tmp_path))
+    for number, speed in enumerate(speeds):
+        kept.put(*trained("none", 40.0, number))
+        kept.put(*trained("adaptcp", speed, number))
+    assert checked(kept, "AdaptCP loses every 100")[1] == verdict
+
+
 @pytest.mark.parametrize("times, verdict", [((5.0, 6.0, 7.0), "met"), ((5.0, 7.0, 6.0), "**missed**"),
                                             ((5.0, 6.0), "")])
 def test_the_ratio_grows_with_the_tables(tmp_path, times, verdict):
