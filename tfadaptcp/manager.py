@@ -133,9 +133,8 @@ class CheckpointManager:
             raise ValueError(f"on_pending: Received: {on_pending!r}. Expected: one of {ON_PENDING}")
         if self._closed:
             raise RuntimeError("This CheckpointManager is closed.")
-        epoch, batch, epoch_start_step = (
-            None if value is None and name == "batch" else counted(name, value)
-            for name, value in (("epoch", epoch), ("batch", batch), ("epoch_start_step", epoch_start_step)))
+        epoch, epoch_start_step = counted("epoch", epoch), counted("epoch_start_step", epoch_start_step)
+        batch = None if batch is None else counted("batch", batch)
         self._require_its_optimizer()
         self._counters["saves"] += 1
         began = time.monotonic()

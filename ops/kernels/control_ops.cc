@@ -64,18 +64,15 @@ class SeedTableOp : public RequestOp {
 
  protected:
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
-    std::shared_ptr<Session> session;
-    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
-    const uint64_t number = request.value("restore", uint64_t{0});
-    Group::Tables::value_type table;
-    ADAPTCP_RETURN_IF_ERROR(
-        FromTensorFlow(FindTable(ctx, tf::HandleFromInput(ctx, 1), &table)));
+    TableOfRestore of;
+    ADAPTCP_RETURN_IF_ERROR(FindTableOfRestore(ctx, request, &of));
     Status status;
     ADAPTCP_RETURN_IF_ERROR(
         Registry::Get().gate().RunExclusive(kGateTimeout, [&] {
           Group* group = nullptr;
-          status = session->CheckTable(number, "a listing", table.get(), &group);
-          if (status.ok()) status = FromTensorFlow(table->ExportValues(ctx));
+          status = of.session->CheckTable(of.restore, "a listing",
+                                          of.table.get(), &group);
+          if (status.ok()) status = FromTensorFlow(of.table->ExportValues(ctx));
           if (status.ok()) group->Seed(*ctx->mutable_output(0));
         }));
     return status;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/kernels/session.h"
+#include "ops/kernels/stock_kernel.h"
 #include "ops/kernels/tf_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -21,6 +22,21 @@ namespace adaptcp {
 inline Status FindSession(const Json& request,
                           std::shared_ptr<Session>* session) {
   return Registry::Get().FindSession(request.value("session", ""), session);
+}
+
+// What an op is about that a restore sends to one table: {session, restore} of
+// its request, and the table whose handle is its second input.
+struct TableOfRestore {
+  std::shared_ptr<Session> session;
+  uint64_t restore = 0;
+  Group::Tables::value_type table;
+};
+inline Status FindTableOfRestore(tensorflow::OpKernelContext* ctx,
+                                 const Json& request, TableOfRestore* of) {
+  ADAPTCP_RETURN_IF_ERROR(FindSession(request, &of->session));
+  of->restore = request.value("restore", uint64_t{0});
+  return FromTensorFlow(
+      FindTable(ctx, tensorflow::HandleFromInput(ctx, 1), &of->table));
 }
 
 // Ends what reads for the restore of a request, if there is one still.

@@ -81,20 +81,17 @@ class GrowTableOp : public RequestOp {
 
  protected:
   Status Run(tf::OpKernelContext* ctx, const Json& request) override {
-    std::shared_ptr<Session> session;
-    ADAPTCP_RETURN_IF_ERROR(FindSession(request, &session));
-    const uint64_t number = request.value("restore", uint64_t{0});
+    TableOfRestore of;
+    ADAPTCP_RETURN_IF_ERROR(FindTableOfRestore(ctx, request, &of));
     const uint64_t rows = request.value("rows", uint64_t{0});
-    tf::core::RefCountPtr<tf::lookup::LookupInterface> table;
-    ADAPTCP_RETURN_IF_ERROR(
-        FromTensorFlow(FindTable(ctx, tf::HandleFromInput(ctx, 1), &table)));
+    tf::lookup::LookupInterface* const table = of.table.get();
     uint64_t slots = 0;
     {
       const GateScope inside(&Registry::Get().gate());
       Group* group = nullptr;
       ADAPTCP_RETURN_IF_ERROR(
-          session->CheckTable(number, "growth", table.get(), &group));
-      ADAPTCP_RETURN_IF_ERROR(GrowTable(ctx, table.get(), rows, &slots));
+          of.session->CheckTable(of.restore, "growth", table, &group));
+      ADAPTCP_RETURN_IF_ERROR(GrowTable(ctx, table, rows, &slots));
     }
     ctx->set_output(0, tf::Tensor(table->key_dtype(), {0}));
     ctx->set_output(1, tf::Tensor(table->value_dtype(), {0}));
