@@ -246,6 +246,9 @@ def user_made_shadows():
 def export_after_training():
     """Saves a function that was traced, with call-time captures, before the export."""
     path = os.environ["EXPORT_PATH"]
+    # The sums that are compared are made op by op here and by fused kernels where it is loaded: an
+    # ulp of their terms apart. With weights that happen to cancel, that is much of the sum.
+    tf.keras.utils.set_random_seed(7)
     with _two_by_two() as cluster:
         with cluster.strategy().scope():
             layer = em.embedding("table", em.ps_devices(2))
