@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -151,6 +153,11 @@ TEST(RowBlockHostileTest, WrongContents) {
   block = Good();
   block.column[2].bytes[0] = 3;  // three rows, values of two
   ExpectLoss(block, "more present than values");
+  for (const float p : {-1.0f, 1.5f, 1e30f, std::nanf(""), INFINITY}) {
+    block = Good();
+    std::memcpy(block.column[1].bytes.data(), &p, sizeof(p));
+    ExpectLoss(block, "no probability");
+  }
   block = Good();
   block.column[3].bytes[0] = 2;
   ExpectLoss(block, "a bool of 2");

@@ -138,6 +138,12 @@ Status RowBlockView::Parse(std::string_view record,
                                      column.bytes.size(),
                                      rows * sizeof(float)));
   view->p_ = reinterpret_cast<const float*>(column.bytes.data());
+  for (size_t i = 0; i < rows; ++i) {
+    if (view->p_[i] >= 0 && view->p_[i] <= 1) continue;
+    return Status::DataLoss(what + ": Received: " +
+                            std::to_string(view->p_[i]) + " of row " +
+                            std::to_string(i) + ". Expected: 0 to 1");
+  }
 
   view->tables_.resize(group.tables.size());
   for (size_t t = 0; t < group.tables.size(); ++t) {

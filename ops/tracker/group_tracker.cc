@@ -374,6 +374,7 @@ Status GroupTracker<K>::Resolve(Seq n, bool committed, Seq scanned_base) {
   std::lock_guard<std::mutex> control(control_);
   if (unresolved_.load() != n) return Status::Ok();
   const bool is_base = stripes_[0].pending_is_base;
+  if (!committed) scanned_base = 0;
   if (scanned_base >= n || (is_base && scanned_base != 0)) {
     return Status::InvalidArgument(
         "checkpoint " + std::to_string(n) + (is_base ? " (a base)" : "") +

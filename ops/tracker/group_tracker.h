@@ -206,6 +206,7 @@ class GroupTracker {
   // wait for each other. Ok and without effect if n is not unresolved.
   // scanned_base: the start of the scanned base (see Scan) that n goes by from
   // now on, 0 if it goes by the base before: rows not written since are clean.
+  // Of no meaning if n is not committed.
   // DataLoss if n is committed though rows it needs were never claimed: they
   // stay unsaved, so that the next checkpoint has them, but n lacks them.
   Status Resolve(Seq n, bool committed, Seq scanned_base = 0);

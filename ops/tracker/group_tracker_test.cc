@@ -193,6 +193,21 @@ TEST(GroupTrackerTest, AnOutcomeCountsOnceAndOnlyForItsCheckpoint) {
   EXPECT_EQ(tracker.Stats().unsaved_listed, 1u);
 }
 
+TEST(GroupTrackerTest, ABaseThatFailedGoesByNoOther) {
+  Tracker tracker((TrackerOptions()));
+  Touch(&tracker, Range(10));
+  ASSERT_TRUE(tracker.Cut({1, CutKind::kBase, kAllCold}).ok());
+  Commit(&tracker, 1);
+  ASSERT_TRUE(tracker.Cut({2, CutKind::kDelta, kAllCold}).ok());
+  Claim(&tracker, 2, Pending(&tracker, 2));
+  ASSERT_TRUE(tracker.Resolve(2, true, 1).ok());
+  ASSERT_TRUE(tracker.Cut({3, CutKind::kBase, kAllCold}).ok());
+  // Who tells it may tell of the last that was committed, too.
+  const Status status = tracker.Resolve(3, false, 1);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_TRUE(tracker.Cut({4, CutKind::kDelta, kAllCold}).ok());
+}
+
 TEST(GroupTrackerTest, RefusesCutsThatMakeNoSense) {
   using Code = Status::Code;
   Tracker tracker;

@@ -103,6 +103,8 @@ def parse_rows(record: memoryview, header: SegmentHeader, offset: int) -> RowBlo
     _, entries, data = _column(cursor, _INDICATORS, 0, where + "update indicators")
     _equal(where + "update indicators: wrong number", entries, rows)
     p = _elements(data, "float32", rows, where + "update indicators")
+    if not np.all((p >= 0) & (p <= 1)):
+        raise Malformed(f"{where}update indicators: Received: {p[~((p >= 0) & (p <= 1))][0]}. Expected: 0 to 1")
     present, values = [], []
     for t, table in enumerate(group.tables):
         what = f'{where}presence of table "{table.name}"'

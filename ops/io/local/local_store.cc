@@ -105,8 +105,14 @@ class SyncedDirectories {
     return it != inodes_.end() && it->second == inode;
   }
   void Add(const std::string& path, ino_t inode) {
+    constexpr size_t kMost = 1024;  // each checkpoint has a directory of its own
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (inodes_.size() >= kMost) inodes_.clear();
     inodes_[path] = inode;
+  }
+  size_t size() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return inodes_.size();
   }
 
  private:
@@ -357,6 +363,8 @@ Status ListObjects(const std::string& directory,
   std::sort(names->begin(), names->end());
   return Status::Ok();
 }
+
+size_t KnownDirectories() { return Synced().size(); }
 
 Status MakeDirectories(const std::string& path) {
   return MakeClean(Clean(path));

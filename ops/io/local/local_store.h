@@ -30,6 +30,8 @@ Status ListObjects(const std::string& directory,
                    std::vector<std::string>* names);
 // Makes the directory and those above it, durably. OK if they exist.
 Status MakeDirectories(const std::string& path);
+// How many directories are remembered as durable, for tests.
+size_t KnownDirectories();
 
 // What an errno means to a caller of the store; the message has `what`, the path
 // and the system's words.

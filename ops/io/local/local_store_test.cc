@@ -150,6 +150,16 @@ TEST_F(LocalStoreTest, FoundDirectoriesAreSyncedOnce) {
   EXPECT_EQ(std::remove(log.c_str()), 0);
 }
 
+TEST_F(LocalStoreTest, KnownDirectoriesTakeBoundedMemory) {
+  ASSERT_TRUE(MakeDirectories(dir_).ok());
+  for (int i = 0; i < 3000; ++i) {
+    const std::string path = dir_ + "/" + std::to_string(i);
+    ASSERT_TRUE(MakeDirectories(path).ok());
+    ASSERT_EQ(::rmdir(path.c_str()), 0);
+    ASSERT_LE(KnownDirectories(), 1025u);
+  }
+}
+
 // Whatever operation fails, the caller hears of it, with the errno's meaning.
 TEST_F(LocalStoreTest, EveryFailedOperationReachesTheCaller) {
   ASSERT_TRUE(MakeDirectories(dir_).ok());

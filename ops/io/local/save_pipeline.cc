@@ -11,7 +11,7 @@ SavePipeline::SavePipeline(size_t memory_limit,
 
 bool SavePipeline::Begin() {
   std::lock_guard<std::mutex> lock(mu_);
-  if (closed_ || !status_.ok()) return false;
+  if (closing_ || !status_.ok()) return false;
   ++running_;
   return true;
 }
@@ -92,6 +92,7 @@ void SavePipeline::Push(std::unique_ptr<CapturedBatch> batch,
 
 void SavePipeline::CloseWhenIdle() {
   std::unique_lock<std::mutex> lock(mu_);
+  closing_ = true;  // or those who come one after another would never let it close
   idle_.wait(lock, [&] { return running_ == 0 || !status_.ok(); });
   closed_ = true;
   work_.notify_all();

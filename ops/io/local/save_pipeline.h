@@ -74,7 +74,8 @@ class SavePipeline {
   // Requires Begin and a reservation of batch->reserved bytes.
   void Push(std::unique_ptr<CapturedBatch> batch, CaptureSource source);
 
-  // Waits for running captures, then closes: Pop ends after what is queued.
+  // Waits for running captures, while none begins any more, then closes: Pop ends
+  // after what is queued.
   // The caller must have seen that no row is left uncaptured.
   void CloseWhenIdle();
   // Blocks until it is closed or aborted: until every row is captured, or none
@@ -119,6 +120,7 @@ class SavePipeline {
   int running_ = 0;
   int popping_ = 0;  // threads that wait for a batch
   int awaited_ = 0;  // batches in a row that somebody waited for
+  bool closing_ = false;  // no capture begins any more
   bool closed_ = false;
   Status status_;
   CaptureCounters counters_;

@@ -120,5 +120,28 @@ TEST(SavePipelineTest, StarvedWhenAllBatchesAreWaitedFor) {
   encoder.join();
 }
 
+TEST(SavePipelineTest, CapturesThatOverlapDoNotKeepItOpen) {
+  SavePipeline pipeline(100, milliseconds(20000));
+  ASSERT_TRUE(pipeline.Begin());
+  std::atomic<bool> closed{false};
+  std::thread close([&] {
+    pipeline.CloseWhenIdle();
+    closed = true;
+  });
+  // Each begins before the one before has ended, until one is told that nothing is
+  // left to do.
+  int others = 0;
+  while (pipeline.Begin()) {
+    pipeline.End();
+    if (++others == 5000) break;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LT(others, 5000);
+  EXPECT_FALSE(closed);
+  pipeline.End();
+  close.join();
+  EXPECT_TRUE(closed);
+}
+
 }  // namespace
 }  // namespace adaptcp

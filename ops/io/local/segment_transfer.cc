@@ -142,6 +142,11 @@ struct SegmentTransfer::State
   using Task = std::function<Status(std::string* name)>;
 
   void Add(const std::string& path, Task task);
+  // The same in this thread, with the outcome, if many wait already.
+  Status AddOrDo(const std::string& path, Task task);
+  // Takes note of how a task has ended.
+  void Note(const std::string& path, const std::string& name,
+            const Status& done);
   void Work();
   // *name says what the segment is called in the end.
   Status Upload(const std::string& path, Staged* staged, std::string* name);
@@ -185,6 +190,37 @@ void SegmentTransfer::State::Add(const std::string& path, Task task) {
   on_failure(failure);
 }
 
+Status SegmentTransfer::State::AddOrDo(const std::string& path, Task task) {
+  {
+    std::unique_lock<std::mutex> lock(mu);
+    if (queue.size() < 2 * static_cast<size_t>(options.upload_threads)) {
+      lock.unlock();
+      Add(path, std::move(task));
+      return Status::Ok();
+    }
+    ++added;
+  }
+  std::string name = path;
+  const Status done = task(&name);
+  Note(path, name, done);
+  return done;
+}
+
+void SegmentTransfer::State::Note(const std::string& path,
+                                  const std::string& name,
+                                  const Status& done) {
+  {
+    std::lock_guard<std::mutex> lock(mu);
+    if (done.ok()) {
+      names[path] = name;
+      ++stats.uploads;
+      return;
+    }
+    if (status.ok()) status = done;
+  }
+  on_failure(done);
+}
+
 void SegmentTransfer::State::Work() {
   for (;;) {
     std::pair<std::string, Task> next;
@@ -200,16 +236,7 @@ void SegmentTransfer::State::Work() {
     std::string name = next.first;
     const Status done = next.second(&name);
     next.second = nullptr;  // its staging room
-    {
-      std::lock_guard<std::mutex> lock(mu);
-      if (done.ok()) {
-        names[next.first] = name;
-        ++stats.uploads;
-        continue;
-      }
-      if (status.ok()) status = done;
-    }
-    on_failure(done);
+    Note(next.first, name, done);
   }
 }
 
@@ -288,7 +315,8 @@ class StagedSink final : public ByteSink {
   const std::shared_ptr<State> state_;
 };
 
-// Written where it belongs; made durable beside the encoder.
+// Written where it belongs; made durable beside the encoder, unless many wait for
+// that already: each has a file open, and the end of its bytes in memory.
 class DirectSink final : public ByteSink {
  public:
   DirectSink(std::unique_ptr<ByteSink> sink, std::string path,
@@ -299,10 +327,8 @@ class DirectSink final : public ByteSink {
 
   Status Append(std::string_view data) override { return sink_->Append(data); }
   Status SyncAndClose() override {
-    state_->Add(path_, [sink = sink_](std::string*) {
-      return sink->SyncAndClose();
-    });
-    return Status::Ok();
+    return state_->AddOrDo(
+        path_, [sink = sink_](std::string*) { return sink->SyncAndClose(); });
   }
   const std::string& name() const override { return path_; }
 
@@ -328,7 +354,9 @@ SegmentTransfer::SegmentTransfer(TransferOptions options, OpenSink open,
   state_->on_failure = std::move(on_failure);
 }
 
-SegmentTransfer::~SegmentTransfer() {
+SegmentTransfer::~SegmentTransfer() { Drop(); }
+
+void SegmentTransfer::Drop() {
   std::deque<std::pair<std::string, State::Task>> dropped;
   std::lock_guard<std::mutex> lock(state_->mu);
   dropped.swap(state_->queue);

@@ -84,6 +84,10 @@ class SegmentTransfer {
   Status Finish(std::chrono::milliseconds grace,
                 std::map<std::string, std::string>* names);
 
+  // After Finish has failed: lets go of what still waits, which closes files and
+  // removes those that were staged. May block for as long as the store does.
+  void Drop();
+
   TransferStats stats() const;
 
   // "a/b.seg", then "a/b-try2.seg", "a/b-try3.seg", ...

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ops/io/local/local_store.h"
+#include "ops/io/local/store_faults.h"
 
 namespace adaptcp {
 namespace {
@@ -376,6 +377,85 @@ TEST(SegmentTransferTest, DirectFilesAreWrittenWhereTheyBelong) {
   std::unique_ptr<ByteSource> source;
   ASSERT_TRUE(local::NewSource(path, &source).ok());
   EXPECT_EQ(source->size(), 4u);
+}
+
+// Files that wait to be synced: whoever adds to many syncs his own.
+TEST(SegmentTransferTest, FewDirectFilesAreOpenWhileTheStoreIsSlow) {
+  Folder folder;
+  TransferOptions options = InMemory(1);
+  options.direct = true;
+  auto stop = std::make_shared<StopFlag>();
+  std::atomic<size_t> most{0};
+  const size_t before = List("/proc/self/fd").size();
+  SegmentTransfer transfer(
+      options,
+      [&](const std::string& path, std::unique_ptr<ByteSink>* sink) {
+        most = std::max<size_t>(most, List("/proc/self/fd").size());
+        return local::NewSink(path, sink);
+      },
+      std::make_shared<StagingRoom>(), std::make_shared<RateLimit>(), stop,
+      [stop](const Status&) { stop->Set(); });
+  // The only thread for it hangs in the first.
+  ASSERT_EQ(adaptcp_store_faults(
+                ("match=" + folder.path() + "/0.seg;hang@3").c_str()),
+            0);
+  for (int i = 0; i < 50; ++i) {
+    std::unique_ptr<ByteSink> sink;
+    const std::string path = folder.path() + "/" + std::to_string(i) + ".seg";
+    ASSERT_TRUE(transfer.Open(path, &sink).ok());
+    ASSERT_TRUE(sink->Append("data").ok());
+    ASSERT_TRUE(sink->SyncAndClose().ok());
+    while (adaptcp_store_op_count() < 3) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+  EXPECT_LT(most, before + 10);
+  adaptcp_store_faults("");
+  std::map<std::string, std::string> names;
+  EXPECT_TRUE(transfer.Finish(milliseconds(50), &names).ok());
+  EXPECT_EQ(names.size(), 50u);
+}
+
+TEST(SegmentTransferTest, WhatWaitsGoesWhenItIsDropped) {
+  Folder folder;
+  TransferOptions options = InMemory(1);
+  ASSERT_TRUE(BufferDirectory::Open(folder.path(), &options.buffer).ok());
+  const std::string buffer = options.buffer->path();
+  Fixture fixture(options);
+  std::atomic<bool> hangs{false}, go{false};
+  fixture.store->on_close = [&](const std::string&, int) {
+    hangs = true;
+    while (!go) std::this_thread::sleep_for(milliseconds(1));
+    return Status::Ok();
+  };
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(fixture.Write(std::to_string(i) + ".seg", "data").ok());
+  }
+  while (!hangs) std::this_thread::sleep_for(milliseconds(1));
+  fixture.stop->Set();
+  EXPECT_FALSE(fixture.Finish().ok());
+  EXPECT_EQ(List(buffer).size(), 6u) << "five, and the lock";
+  fixture.transfer->Drop();
+  EXPECT_EQ(List(buffer).size(), 2u) << "the one that hangs";
+  go = true;
+  fixture.WaitUntilUnused();
+}
+
+TEST(RateLimitTest, WhatIsNotSentIsNotPaidForNorAtAnOldRate) {
+  RateLimit rate;
+  rate.SetRate(1000);
+  StopFlag stop, other;
+  EXPECT_TRUE(rate.Take(1 << 20, stop));  // the next is to wait for 17 minutes
+  std::thread later([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    stop.Set();
+  });
+  EXPECT_FALSE(rate.Take(uint64_t{1} << 40, stop));
+  later.join();
+  const auto start = std::chrono::steady_clock::now();
+  rate.SetRate(1 << 30);
+  EXPECT_TRUE(rate.Take(1, other));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(RateLimitTest, BytesArePaidForBeforeTheNext) {

@@ -6,6 +6,14 @@ namespace adaptcp {
 
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+Clock::duration Scaled(Clock::duration time, double factor) {
+  return std::chrono::duration_cast<Clock::duration>(time * factor);
+}
+
+}  // namespace
+
 void StagingRoom::SetLimit(uint64_t bytes) {
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -44,6 +52,13 @@ uint64_t StagingRoom::used() const {
 
 void RateLimit::SetRate(uint64_t bytes_per_second) {
   std::lock_guard<std::mutex> lock(mu_);
+  const auto now = Clock::now();
+  if (rate_ > 0 && free_at_ > now) {
+    free_at_ = bytes_per_second == 0
+                   ? now
+                   : now + Scaled(free_at_ - now, static_cast<double>(rate_) /
+                                                      bytes_per_second);
+  }
   rate_ = bytes_per_second;
 }
 
@@ -54,12 +69,17 @@ bool RateLimit::Take(uint64_t bytes, const StopFlag& stop) {
     if (rate_ == 0) return !stop.IsSet();
     const auto now = Clock::now();
     const auto start = std::max(now, free_at_);
-    free_at_ = start + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(
-                               static_cast<double>(bytes) / rate_));
+    free_at_ = start + TimeOf(bytes);
     wait = start - now;
   }
-  return !stop.SleepFor(wait);
+  if (!stop.SleepFor(wait)) return true;
+  std::lock_guard<std::mutex> lock(mu_);
+  if (rate_ > 0) free_at_ -= TimeOf(bytes);  // they are not sent
+  return false;
+}
+
+Clock::duration RateLimit::TimeOf(uint64_t bytes) const {
+  return Scaled(std::chrono::seconds(1), static_cast<double>(bytes) / rate_);
 }
 
 }  // namespace adaptcp

@@ -48,6 +48,8 @@ class RateLimit {
   bool Take(uint64_t bytes, const StopFlag& stop);
 
  private:
+  std::chrono::steady_clock::duration TimeOf(uint64_t bytes) const;
+
   std::mutex mu_;
   uint64_t rate_ = 0;
   std::chrono::steady_clock::time_point free_at_;

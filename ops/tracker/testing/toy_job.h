@@ -254,7 +254,6 @@ class ToyJob {
   void Finish(int told, bool committed, Seq scanned_base = 0) {
     const Seq n = pending_->n;
     pending_.reset();
-    last_committed_ = last_scanned_base_ = 0;
     for (size_t i = 0; i < shards_.size(); ++i) {
       if (told != kAll && static_cast<size_t>(told) != i) continue;
       Resolve(shards_[i].get(), n, committed, scanned_base);
