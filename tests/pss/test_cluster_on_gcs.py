@@ -9,4 +9,5 @@ def test_two_parameter_servers(gcs, tmp_path):
                     {**gcs.environment, "CHECKPOINTS": f"gs://{BUCKET}/cluster", "ORACLE": str(tmp_path)})
     assert len(found["wrong"]) == 4 and not any(found["wrong"].values()), found
     assert found["written"] == found["names"] > 20, "no name is written twice"
+    assert found["read"][0] == found["read"][1] and found["objects"][0] == found["objects"][1], "each object is read once"
     assert found["uploads_at_once"] >= 2 and found["reads_at_once"] >= 2, found

@@ -7,10 +7,10 @@ from tests.support.jobs import run_job
 JOBS = "tests.support.cluster_training_jobs"
 
 
-def run(job, tmp_path, timeout=280):
-    (tmp_path / "oracle").mkdir()
+def run(job, tmp_path, timeout=280, **environment):
+    (tmp_path / "oracle").mkdir(exist_ok=True)
     return run_job(JOBS, job, timeout,
-                   {"CHECKPOINTS": str(tmp_path / "checkpoints"), "ORACLE": str(tmp_path / "oracle")})
+                   {"CHECKPOINTS": str(tmp_path / "checkpoints"), "ORACLE": str(tmp_path / "oracle"), **environment})
 
 
 def test_several_steps_per_execution_and_data_that_ends(tmp_path):
@@ -29,3 +29,15 @@ def test_large_dense_variables(job, size, tmp_path):
     found = run(job, tmp_path)
     assert found["wrong"] == [] and found["hosts"] == 2
     assert found["bytes"] > size << 20
+
+
+def test_partitioned_dense_variables(tmp_path):
+    """Parts on several servers, of a strategy that has a partitioner, with their slots. (tensorflow#6551)"""
+    written = run("partitioned_dense_variables", tmp_path, PARTS="2")
+    for name in ("wide/embeddings", "Adam/wide/embeddings/m", "Adam/wide/embeddings/v"):
+        assert written[name] == [2, 2], f"{name} is not in two parts on two servers: {written}"
+    same = run("partitioned_dense_variables", tmp_path, PARTS="2")
+    assert same["wrong"] == [] and same["bytes_read"] == same["of"], "each reads what it has written, and no more"
+    other = run("partitioned_dense_variables", tmp_path, PARTS="3")
+    assert other["wrong"] == [] and other["parts"]["wide/embeddings"] == 3
+    assert other["bytes_read"] > other["of"], "all that holds a part of them reads them all"

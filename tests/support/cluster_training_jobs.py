@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 
 import tfadaptcp
 
+import tensorflow as tf
+
 from tests.support import cluster_jobs as jobs
 from tests.support import embedding_model as em
 from tests.support.memory_jobs import Weights
+from tfadaptcp.attaching import ENGINE
 from tfadaptcp.testing import LocalCluster
 
 
@@ -55,6 +61,53 @@ def several_steps_per_execution_and_data_that_ends():
         return {"places": places, "rows": rows, "wrong": _wrong(model, infos),
                 "last": [infos[-1].epoch, infos[-1].batch], "ended": ended, "heads": len(infos),
                 "logs": len(list((jobs.ORACLE / "logs" / "adaptcp").iterdir()))}
+
+
+def _partitioned(cluster, parts: int):
+    """A model whose large variables are in parts, on as many servers, and the optimizer's with them."""
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster.cluster_spec), rpc_layer="grpc")
+    strategy = tf.distribute.ParameterServerStrategy(
+        resolver, variable_partitioner=tf.distribute.experimental.partitioners.FixedShardsPartitioner(parts))
+    with strategy.scope():
+        inputs = tf.keras.Input((em.COLUMNS,), dtype=tf.int64)
+        wide = tf.keras.layers.Embedding(em.KEYS, 6, name="wide")(inputs)
+        out = tf.keras.layers.Dense(1, name="out")(tf.keras.layers.Flatten()(wide))
+        model = tf.keras.Model(inputs, out)
+        model.compile(tf.keras.optimizers.legacy.Adam(0.1), "mse")
+    return model
+
+
+def _whole(model) -> dict[str, list]:
+    """Variables by name, and how many parts of how many servers they are of; parts are joined by their offsets."""
+    values, devices = {}, {}
+    for item in getattr(model, ENGINE).dense:
+        value = values.setdefault(item.name, np.zeros(item.shape, item.variable.dtype.as_numpy_dtype))
+        part = item.variable.numpy()
+        value[tuple(slice(o, o + s) for o, s in zip(item.offset, part.shape))] = part
+        devices.setdefault(item.name, []).append(item.variable.device)
+    return {name: [value, len(devices[name]), len(set(devices[name]))] for name, value in values.items()}
+
+
+def partitioned_dense_variables():
+    """Written in as many parts as PARTS says; read by whoever finds a copy of what was written."""
+    copy = jobs.ORACLE / "partitioned.npz"
+    parts = int(os.environ["PARTS"])
+    with LocalCluster(1, max(2, parts)) as cluster:
+        model = _partitioned(cluster, parts)
+        if not copy.exists():
+            model.fit(em.batches(), steps_per_epoch=10, verbose=0)
+            manager = tfadaptcp.CheckpointManager(model, jobs.CHECKPOINTS)
+            manager.save()
+            manager.wait()
+            found = _whole(model)
+            np.savez(copy, **{name.replace("/", "|"): value for name, (value, _, _) in found.items()})
+            return {name: [count, on] for name, (_, count, on) in found.items()}
+        report = model.load_adaptcp(jobs.CHECKPOINTS)
+        found = _whole(model)
+        expected = {name.replace("|", "/"): value for name, value in np.load(copy).items()}
+        return {"wrong": jobs.differences(expected, {name: value for name, (value, _, _) in found.items()}),
+                "bytes_read": report.bytes_read, "of": sum(path.stat().st_size for path in Path(jobs.CHECKPOINTS).rglob("*.seg")),
+                "parts": {name: count for name, (_, count, _) in found.items()}}
 
 
 def _dense(sizes) -> dict:

@@ -12,7 +12,13 @@ from tests.servers import gcs
 from tests.servers.proxied import Proxied, at_once
 from tests.support import embedding_model as em
 from tests.support.cluster_jobs import ADAPTIVE, CHECKPOINTS, ORACLE, CopyEachCut, adam, differences, full_copy, two_tables
+from tfadaptcp.checkpoint import commit
+from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.testing import LocalCluster
+
+
+def _objects_of(checkpoint: str) -> list[str]:
+    return [ref.path for ref in commit.load(Store(), CHECKPOINTS, checkpoint).objects]
 
 
 def train_and_restore():
@@ -30,6 +36,12 @@ def train_and_restore():
             model.load_adaptcp(CHECKPOINTS, info.name)
             wrong[info.name] = differences(np.load(ORACLE / f"{info.name}.npz"), full_copy(model))
         written = gcs.written(saved)
-        return {"wrong": wrong, "written": len(written), "names": len(set(written)),
+        before = len(proxy.log())
+        report = model.load_adaptcp(CHECKPOINTS)
+        read = [request for request in proxy.log(before) if gcs.is_read(request)]
+        segments = [request for request in read if request.path.endswith(".seg")]
+        return {"read": [sum(request.down for request in segments), report.bytes_read],
+                "objects": [len({request.path for request in segments}), len(_objects_of(report.checkpoint))],
+                "wrong": wrong, "written": len(written), "names": len(set(written)),
                 "uploads_at_once": at_once(saved, gcs.is_upload),
                 "reads_at_once": at_once(proxy.log(len(saved)), gcs.is_read)}

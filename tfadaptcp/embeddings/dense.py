@@ -43,11 +43,10 @@ class DenseSlice:
         with tf.device(self.variable.device):
             return tf.identity(self.variable.read_value())
 
-    def assign_part_of(self, whole: tf.Tensor) -> None:
-        """Assigns this part of the whole variable's value."""
+    def assign(self, value: tf.Tensor) -> None:
+        """Assigns a value of any dtype, cast to that of the variable, there."""
         with tf.device(self.variable.device):
-            part = tf.slice(whole, self.offset, self.variable.shape) if self.offset else whole
-            self.variable.assign(part)
+            self.variable.assign(tf.cast(value, self.variable.dtype.base_dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,19 +140,31 @@ def _shards(variables: List[tf.Variable]) -> List[DenseSlice]:
     found = []
     for variable in variables:
         whole = variable._sharded_container() if hasattr(variable, "_sharded_container") else None
-        if whole is None or not variable.name.startswith(whole.name.split(":")[0] + "/"):
+        name = None if whole is None else _name_of(whole)
+        if name is None:
             continue
         place = [part is variable for part in whole.variables].index(True)
         offset = (sum(int(part.shape[0]) for part in whole.variables[:place]),) + (0,) * (len(whole.shape) - 1)
-        found.append(DenseSlice(variable, whole.name.split(":")[0], tuple(whole.shape.as_list()), offset))
+        found.append(DenseSlice(variable, name, tuple(whole.shape.as_list()), offset))
     return found
+
+
+def _name_of(whole: Any) -> Optional[str]:
+    """The name of a sharded variable; None if its parts are not named after it."""
+    parts = [part.name.split(":")[0] for part in whole.variables]
+    name = whole.name.split(":")[0]
+    if all(part.startswith(name + "/") for part in parts):
+        return name
+    # A strategy's partitioner names the parts alone.
+    name = parts[0].rpartition("/part_")[0]
+    return name if name and parts == [f"{name}/part_{i}" for i in range(len(parts))] else None
 
 
 def _slice(variable: tf.Variable, shards: List[DenseSlice]) -> DenseSlice:
     name, shape = variable.name.split(":")[0], tuple(variable.shape.as_list())
-    for shard in shards:
+    # The part itself, or a slot of it, which has its name and form; `tower/emb/part_0` is not a slot of `emb/part_0`.
+    for shard in sorted(shards, key=lambda shard: -len(shard.variable.name)):
         part = shard.variable.name.split(":")[0]
-        # The part itself, or a slot of it, which has its name and form.
         if f"/{part}/" in f"/{name}/" and variable.shape == shard.variable.shape:
             return DenseSlice(variable, f"/{name}/".replace(f"/{part}/", f"/{shard.name}/")[1:-1], shard.shape, shard.offset)
     return DenseSlice(variable, name, shape, (0,) * len(shape))
