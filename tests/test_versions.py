@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_recommenders_addons as tfra
 
+import tfadaptcp
 from tfadaptcp import _ops
 
 
@@ -19,7 +20,7 @@ def test_other_versions_are_refused_by_name():
 
 def test_the_library_says_what_it_was_built_for():
     info = json.loads(_ops.lib().adaptcp_info().numpy())
-    assert info["tensorflow"] == tf.__version__
-    assert info["tensorflow-recommenders-addons"] == tfra.__version__
+    assert info["versions"] == {"tfadaptcp": tfadaptcp.__version__, "tensorflow": tf.__version__,
+                                "tensorflow-recommenders-addons": tfra.__version__}
     built_for = json.loads(_ops.VERSIONS.read_text())
     assert built_for == {"tensorflow": tf.__version__, "tensorflow-recommenders-addons": tfra.__version__}

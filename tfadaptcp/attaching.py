@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfadaptcp.embeddings import discovery, optimizers
-from tfadaptcp.engine import CALL_SECONDS, Engine
+from tfadaptcp.engine import Engine
 from tfadaptcp.errors import UnbuiltModelError
 from tfadaptcp.policies.base import Estimation
 
@@ -17,18 +17,20 @@ ENGINE = "_tfadaptcp_engine"
 
 
 def attach(model: tf.keras.Model, optimizer: Any, estimation: Estimation,
-           timeout_seconds: float = CALL_SECONDS) -> Engine:
+           timeout_seconds: float) -> Engine:
     """Returns the engine of a model: the one it has if that tracks the same tables, otherwise a new one.
 
     Args:
         optimizer: None: the model's. False: none, weights only.
         estimation: what its trackers are to estimate. One that estimates otherwise knows nothing of use: every row
             counts as unsaved then.
-        timeout_seconds: how long the hosts may take to say whether they know of the one it has.
+        timeout_seconds: how long the hosts may take to say whether they know of the one it has; a third of how long a
+            checkpoint that is being written by that may, if it is to be replaced.
 
     Raises:
         ValueError: trainable tables and no optimizer; see also `optimizers.check`.
-        UnbuiltModelError, UntrackableTableError, CheckpointMismatchError: see `Engine`.
+        DeadlineError: the hosts, or the checkpoint, did not answer, or end, in time.
+        UnbuiltModelError, UntrackableTableError, CheckpointMismatchError, ServerMismatchError: see `Engine`.
     """
     require_built(model)
     if optimizer is None:
@@ -46,8 +48,14 @@ def attach(model: tf.keras.Model, optimizer: Any, estimation: Estimation,
     if (current is not None and current.estimation == estimation and current.tracks(model, optimizer)
             and current.is_attached(timeout_seconds)):
         return current
+    if current is not None:
+        current.wait_for_writer(3 * timeout_seconds)  # whoever takes its tables over ends it
     engine = Engine(model, optimizer, estimation)
     if current is not None:
+        if current.estimation != estimation and current.lineage.has_come_from:
+            _log.warning("Model %r is tracked by a policy of another decay or estimator than before, which knows nothing of "
+                         "how its rows are used: the next checkpoint is complete. To go on from one that was restored, let "
+                         "the manager, or the callback, of that policy restore it.", model.name)
         current.detach()  # not before it is known that there can be another
         engine.lineage.follow(current.lineage)
         if current.optimizer is None and optimizer is not None and engine.lineage.has_come_from:

@@ -66,11 +66,12 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
 
     Raises:
         ValueError: an argument is wrong. When training begins, or with the first batch of a model that is built by it, what
-            `CheckpointManager` raises: the directory is looked at then.
+            `CheckpointManager` raises, and for `restore=True` what `Model.load_adaptcp` does: the directory is looked at
+            then.
     """
 
     def __init__(self, directory: Union[str, os.PathLike], save_freq: Union[int, str] = 1000,
-                 policy: Union[str, policies.Policy] = "adaptive", *, buffer_dir: Optional[str] = None,
+                 policy: Union[str, policies.Policy] = "adaptive", *, buffer_dir: Union[None, str, os.PathLike] = None,
                  max_to_keep: int = 3, restore: bool = False, quantization: quantizing.Choice = None,
                  engine: Optional[EngineOptions] = None, on_pending: Optional[str] = None, on_failure: str = "continue",
                  save_at_end: bool = True, log_dir: Optional[Union[str, os.PathLike]] = None):
@@ -82,6 +83,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         for name, value, choices in (("on_pending", on_pending, ON_PENDING), ("on_failure", on_failure, _ON_FAILURE)):
             if value not in choices:
                 raise ValueError(f"{name}: Received: {value!r}. Expected: one of {choices}")
+        for name, value in (("restore", restore), ("save_at_end", save_at_end)):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name}: Received: {value!r}. Expected: True or False")
         # Under a coordinator logs are remote values; waiting for them would wait for the step.
         self._supports_tf_logs = True
         self._save_freq = save_freq
@@ -111,6 +115,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._since_due = 0
         self._ran_before = 0
         if self.manager is not None and not self.manager.serves(self.model):
+            termination.unwatch(self.manager)
             self.manager.close()
             self.manager = None
         if self.model.built:
@@ -149,7 +154,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         others = _together.setdefault(history, weakref.WeakSet())
         others.add(self)
         for other in others - {self}:
-            mine, theirs = ({**item._manager_args} for item in (self, other))
+            mine, theirs = self._manager_args, other._manager_args
             if normalize(mine["directory"]) == normalize(theirs["directory"]):
                 raise ValueError(
                     "Two AdaptCPCallbacks of one fit would take their directory from one another. Received: twice "
@@ -194,8 +199,9 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
             self._save("wait" if self._has_to_queue() else self._on_pending)
 
     def on_train_end(self, logs=None):
-        if self._call_off is not None:
-            self._call_off()
+        call_off, self._call_off = self._call_off, None
+        if call_off is not None:
+            call_off()
         if self.manager is None:
             return
         try:

@@ -18,12 +18,11 @@ def uses_parameter_servers(model: tf.keras.Model) -> bool:
     return isinstance(model.distribute_strategy, tf.distribute.ParameterServerStrategy)
 
 
-def consistency(model: tf.keras.Model, wanted: str, steps: Optional[int]) -> str:
-    """Returns "row" in place of "step" where so few steps lie between cuts (None: unknown) that waiting for them costs much."""
+def costs_much(model: tf.keras.Model, steps: Optional[int]) -> bool:
+    """Whether it would to wait for scheduled steps at each cut, as there are some, and so few (None: unknown) between cuts."""
     coordinator = _coordinator(model)
-    if coordinator is None or steps is None or steps >= 20 * coordinator.strategy.extended._num_workers:
-        return wanted
-    return "row"
+    return (coordinator is not None and steps is not None and steps < 20 * coordinator.strategy.extended._num_workers
+            and not coordinator.done())
 
 
 def drain(model: tf.keras.Model, timeout_seconds: float) -> bool:

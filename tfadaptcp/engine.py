@@ -21,7 +21,7 @@ from tfadaptcp import _ops, background
 from tfadaptcp.checkpoint import format_types, layout, manifest
 from tfadaptcp.embeddings import dense, discovery, unsupported
 from tfadaptcp.embeddings.parts import Parts
-from tfadaptcp.errors import DeadlineError, SaveFailedError
+from tfadaptcp.errors import AdaptCPError, DeadlineError, SaveFailedError, ServerMismatchError
 from tfadaptcp.lineage import Lineage
 from tfadaptcp.policies.base import Estimation, PHistogram
 
@@ -60,6 +60,11 @@ class Host:
     shards: Tuple[Shard, ...]
     dense: Tuple[dense.DenseSlice, ...]
 
+    @property
+    def name(self) -> str:
+        """For messages: the index alone counts only hosts that hold something of the model."""
+        return f"ps {self.index} ({self.device})"
+
 
 class Engine:
     """Tracks one built model. Attaching is done at construction; several threads may call the other methods.
@@ -74,6 +79,7 @@ class Engine:
         Raises:
             UntrackableTableError, UnsupportedVariableError, CheckpointMismatchError: see `discovery` and `dense`; nothing
                 was attached.
+            ServerMismatchError: a host runs without tfadaptcp, or with another version; nothing was attached.
         """
         self.optimizer = optimizer
         parts = Parts(model)
@@ -97,7 +103,7 @@ class Engine:
         self.writer_more_seconds = 0.0  # that it may take, for all that it has to write
         self.hosts = _hosts(self.groups, self.dense)
         self._ops = _ops.lib()
-        self.incarnations = {str(index): info["incarnation"] for index, info in self._infos().items()}
+        self.incarnations = {str(index): info["incarnation"] for index, info in self._infos_of_fit_servers().items()}
         self._attach()
 
     # ------------------------------------------------------------- what there is
@@ -123,7 +129,7 @@ class Engine:
         """Whether a checkpoint is between its cut and its end, whichever manager took it."""
         return self.writer is not None and self.writer.is_alive()
 
-    def wait_for_writer(self, timeout_seconds: float = 3 * CALL_SECONDS) -> None:
+    def wait_for_writer(self, timeout_seconds: float) -> None:
         """Waits until no checkpoint is being written: its outcome moves what the trackers and the position say.
 
         Raises:
@@ -169,7 +175,8 @@ class Engine:
                                           self.copy_dense(host, numbers)), timeout_seconds)
         changed = [index for index, (reply, _) in found.items() if reply["incarnation"] != self.incarnations[str(index)]]
         if changed:
-            raise SaveFailedError(f"checkpoint {request['sequence']}: ps {changed} was restarted since the model was "
+            names = ", ".join(self.hosts[index].name for index in changed)
+            raise SaveFailedError(f"checkpoint {request['sequence']}: {names} was restarted since the model was "
                                   "attached, and has lost its rows. Restore a checkpoint first.")
         there = {name: number for _, (_, there) in found.values() for name, number in there.items()}
         # What is no variable, or lies where nothing else of the model does.
@@ -260,6 +267,20 @@ class Engine:
     def _infos(self, timeout_seconds: float = CALL_SECONDS) -> Dict[int, Dict[str, Any]]:
         return self.on_all(lambda host: json.loads(self._text(host, self._ops.adaptcp_info)), timeout_seconds)
 
+    def _infos_of_fit_servers(self) -> Dict[int, Dict[str, Any]]:
+        try:
+            found = self._infos()
+        except tf.errors.NotFoundError as error:  # the op: it reads nothing
+            raise ServerMismatchError("A server runs without tfadaptcp. Expected: `import tfadaptcp` in its script, or "
+                                      f"`python -m tfadaptcp.server`. Received: {error.message}") from error
+        ours = json.loads(self._ops.adaptcp_info().numpy())
+        for index, info in found.items():
+            versions = info.get("versions", {})
+            if versions != ours["versions"]:
+                raise ServerMismatchError(f"{self.hosts[index].name} runs with other versions than the coordinator. Received: "
+                                          f"{versions}. Expected: {ours['versions']}")
+        return found
+
     def stats(self) -> List[Dict[str, Any]]:
         """Per host: counts and memory of its groups."""
         return list(self.on_all(lambda host: self.call_named(host, self._ops.adaptcp_stats)).values())
@@ -270,15 +291,13 @@ class Engine:
         for reply in self.on_all(lambda host: self.call(host, self._ops.adaptcp_histograms, {"sequence": sequence}),
                                  timeout_seconds).values():
             for group in reply["groups"]:
-                part = np.array([group[which][what] for which in ("all", "unsaved") for what in ("rows", "sum_of_p")])
+                part = np.array([group["rows"], group["sum_of_p"], group["unsaved"]])
                 sums[group["name"]] = sums.get(group["name"], 0) + part
-        found = {}
-        for name, (rows, p, unsaved, unsaved_p) in sums.items():
-            means = (np.minimum(total / np.maximum(count, 1e-9), 1.0) for total, count in ((p, rows), (unsaved_p, unsaved)))
-            found[name] = PHistogram(*(tuple(part.tolist()) for part in (next(means), rows, unsaved, next(means))))
-        return found
+        return {name: PHistogram(*(tuple(part.tolist())
+                                   for part in (np.minimum(p / np.maximum(rows, 1e-9), 1.0), rows, unsaved)))
+                for name, (rows, p, unsaved) in sums.items()}
 
-    def is_attached(self, timeout_seconds: float = CALL_SECONDS) -> bool:
+    def is_attached(self, timeout_seconds: float) -> bool:
         """Whether the hosts still know of it: the engine of another model with the same tables takes them over."""
         try:
             self.resolve(0, committed=False, timeout_seconds=timeout_seconds)  # does nothing
@@ -308,8 +327,8 @@ class Engine:
         return json.loads(self._text(host, op, self.session))
 
     def read_dense(self, host: Host, request: Dict[str, Any], dtypes: List[tf.DType]) -> List[tf.Tensor]:
-        """Reads dense tensors, whole, out of objects, on a host."""
-        text = here(json.dumps({**request, "session": self.session}))
+        """Reads parts of dense tensors out of objects, on a host; those that it has written first, as they may be enough."""
+        text = here(json.dumps({**request, "session": self.session, "ps": host.index}))
         with _on(host):
             return self._ops.adaptcp_read_dense(text, Tdense=dtypes)
 
@@ -363,6 +382,7 @@ class Engine:
 
         Raises:
             DeadlineError: names the hosts that did not answer in time.
+            tf.errors.OpError: an op failed on a host, which is named.
         """
         calls = {(host.index, 0): (lambda host=host: function(host)) for host in self.hosts}
         return {index: result for (index, _), result in self.parallel(calls, timeout_seconds, at_once).items()}
@@ -373,13 +393,25 @@ class Engine:
         results = {key: background.start(call, f"tfadaptcp-ps{key[0]}", _own_executor) for key, call in calls.items()}
         until = concurrent.futures.FIRST_EXCEPTION if at_once else concurrent.futures.ALL_COMPLETED
         done, late = concurrent.futures.wait(results.values(), timeout_seconds, until)
-        failed = [result for result in results.values() if result in done and result.exception() is not None]
-        if failed and (at_once or not late):
-            failed[0].result()
+        failed = next((self._named(key[0], result.exception()) for key, result in results.items()
+                       if result in done and result.exception() is not None), None)
+        if failed is not None and (at_once or not late):
+            raise failed
         if late:
-            names = ", ".join(f"ps {index}" for index in sorted({key[0] for key in calls if results[key] in late}))
-            raise DeadlineError(f"No answer after {timeout_seconds:g} s from {names}")
+            names = ", ".join(self.hosts[index].name for index in sorted({key[0] for key in calls if results[key] in late}))
+            raise DeadlineError(f"No answer after {timeout_seconds:g} s from {names}"
+                                + ("" if failed is None else f"; and {failed}")) from failed
         return {key: result.result() for key, result in results.items()}
+
+    def _named(self, index: int, error: BaseException) -> BaseException:
+        """The error of a call to a host, which says which host that was."""
+        host = self.hosts[index]
+        if (not isinstance(error, tf.errors.OpError) or isinstance(error, AdaptCPError) or type(error) is tf.errors.OpError
+                or host.device.startswith(LOCAL)):
+            return error
+        named = type(error)(error.node_def, error.op, f"{host.name}: {error.message}")
+        named.__cause__ = error
+        return named
 
     def _text(self, host: Host, op: Callable, *inputs: Any) -> Optional[bytes]:
         inputs = [here(item) if isinstance(item, (str, bytes)) else item for item in inputs]

@@ -14,8 +14,8 @@ import tensorflow as tf
 __all__ = [
     "AdaptCPError", "BucketNotFoundError", "CheckpointCorruptError", "CheckpointMismatchError", "CheckpointNotFoundError",
     "CommitOutcomeUnknownError", "DeadlineError", "FencedError", "MissingPluginError", "RestoreFailedError",
-    "SaveFailedError", "StorePermissionError", "StoreUnavailableError", "UnbuiltModelError", "UnsupportedStoreError",
-    "UnsupportedVariableError", "UntrackableTableError",
+    "SaveFailedError", "ServerMismatchError", "StorePermissionError", "StoreUnavailableError", "UnbuiltModelError",
+    "UnsupportedStoreError", "UnsupportedVariableError", "UntrackableTableError",
 ]
 
 
@@ -82,7 +82,12 @@ class SaveFailedError(AdaptCPError, RuntimeError):
 
 
 class RestoreFailedError(AdaptCPError, RuntimeError):
-    """A restore was refused by a parameter server that has been restarted, or whose tables another manager took over."""
+    """A restore was refused by a parameter server that has been restarted, or whose tables another manager took over; or one
+    did not answer."""
+
+
+class ServerMismatchError(AdaptCPError, RuntimeError):
+    """A parameter server runs without tfadaptcp, or with another version of it, of TensorFlow or of TFRA."""
 
 
 class CommitOutcomeUnknownError(SaveFailedError):
@@ -101,7 +106,7 @@ class DeadlineError(AdaptCPError, TimeoutError):
 
 
 class UnbuiltModelError(AdaptCPError, ValueError):
-    """The model has no variables yet, so there is nothing to restore into."""
+    """The model has no variables yet: there is nothing to track, or to restore into."""
 
 
 def store_error(code: int, message: str, path: str) -> StoreUnavailableError:
@@ -154,7 +159,7 @@ def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> Opt
         return of_store
     if isinstance(error, tf.errors.DeadlineExceededError):
         return DeadlineError(f"{what}: {text_of(error)}")
-    if isinstance(error, tf.errors.FailedPreconditionError):
+    if isinstance(error, (tf.errors.FailedPreconditionError, tf.errors.AbortedError, tf.errors.UnavailableError)):
         return RestoreFailedError(f"{what}: {text_of(error)}")
     return None
 

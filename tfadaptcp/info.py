@@ -63,8 +63,8 @@ class RestoreReport:
     Attributes:
         checkpoint: the name of the checkpoint restored.
         step, epoch, batch: as in its `CheckpointInfo`; `fit(initial_epoch=report.epoch, epochs=...)` goes on from there.
-        rows: {table: rows at the cut, by TFRA's count} of those restored, slots included.
-        bytes_read: of all objects read.
+        rows: {table: its rows} of those restored, slots included.
+        bytes_read: of all objects read, by all parameter servers together.
         seconds: wall time.
         missing: tables and dense variables of the model that the checkpoint lacks (with `strict=False`).
         unexpected: those of the checkpoint that the model lacks (with `strict=False`).

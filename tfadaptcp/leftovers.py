@@ -2,8 +2,9 @@
 
 import concurrent.futures
 import contextlib
+import itertools
 import logging
-from typing import Callable, Iterator, List, Optional
+from typing import Callable, Dict, Iterator, List, Optional, Sequence
 
 from tfadaptcp import background
 from tfadaptcp.checkpoint import commit, retention
@@ -21,19 +22,26 @@ class Leftovers:
         self._store = store
         self._directory = directory
         self._max_to_keep = max_to_keep
-        self._unknown: List[str] = []
+        self._unknown: Dict[str, Sequence[str]] = {}
         self._parsed: commit.Parsed = {}
 
-    def keep(self, *names: str) -> None:
-        """From now on the data of these attempts stays: their manifests may exist, or come yet."""
-        self._unknown += names
+    def keep(self, name: str, *others: str) -> None:
+        """From now on the data of an attempt stays, and of others that it needs: its manifest may exist, or come yet."""
+        self._unknown[name] = (name, *others)
+
+    @property
+    def kept(self) -> List[str]:
+        """The attempts whose data stays, whatever refers to it."""
+        return [*itertools.chain(*self._unknown.values())]
 
     def collect(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> None:
         """Makes a pass. `scan`: one that may be running; `in_progress`: attempts. Raises as `retention.collect`."""
-        names = [*self._unknown, *in_progress]
+        names = [*self.kept, *in_progress]
         if scan is not None and not scan.has_failed:
             names.append(scan.name)
         retention.collect(self._store, self._directory, claim, self._max_to_keep, names, self._parsed)
+        for _, manifest in self._parsed.values():
+            self._unknown.pop(manifest.name, None)  # it exists: what it needs is what it names
 
     @contextlib.contextmanager
     def tidied(self, tidy: Optional[Callable[[], None]]) -> Iterator[None]:
@@ -49,10 +57,12 @@ class Leftovers:
         finally:
             concurrent.futures.wait(beside)
 
-    def tidy(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> None:
-        """Makes a pass though no checkpoint was committed. What failed for want of room has taken the rest of it, and
-        no other would ever be committed."""
+    def tidy(self, claim: Claim, scan: Optional[ScannedBase], *in_progress: str) -> bool:
+        """Makes a pass though no checkpoint was committed, and returns whether that was possible. What failed for want of
+        room has taken the rest of it, and no other would ever be committed."""
         try:
             self.collect(claim, scan, *in_progress)
+            return True
         except Exception as error:
             _log.warning("Removing what failed attempts have left in %s failed: %s", self._directory, error)
+            return False

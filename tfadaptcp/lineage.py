@@ -1,6 +1,6 @@
-"""Where a model is among the checkpoints: which head it goes on from, and which ones hold what it was before."""
+"""Where a model is among the checkpoints: which heads it goes on from, and which ones hold what it was before."""
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Set, Tuple
 
 from tfadaptcp.checkpoint.manifest import Manifest
 
@@ -10,25 +10,28 @@ class Lineage:
 
     Attributes:
         last_sequence: the highest that a cut of the engine's trackers has used, or a restore put there.
-        was_restored: whether the head that the model came from was restored, and not just committed.
         chain: changes whenever the trackers stop going on from where they were.
     """
 
     def __init__(self):
         self.last_sequence = 0
-        self.was_restored = False
         self.chain = 0
         self._position: Optional[Tuple[str, Manifest]] = None
-        self._came_from: Optional[Tuple[str, Manifest]] = None
+        self._came_from: Dict[str, Manifest] = {}
+        self._restored: Set[str] = set()
         self._newest: Dict[str, str] = {}
 
     def position_in(self, directory: str) -> Optional[Manifest]:
         """The head of `directory` that the trackers go on from: what they call saved is in it. None: there is none."""
-        return _head_in(directory, self._position)
+        return self._position[1] if self._position is not None and self._position[0] == directory else None
 
     def came_from(self, directory: str) -> Optional[Manifest]:
-        """The head of `directory` that the model goes on from, though trackers made since know of none."""
-        return _head_in(directory, self._came_from)
+        """The head of `directory` that the model goes on from, though trackers made since know of none, or of one elsewhere."""
+        return self._came_from.get(directory)
+
+    def was_restored_in(self, directory: str) -> bool:
+        """Whether that head was restored, and not published again since: there may be newer ones, of what was rolled back."""
+        return directory in self._restored
 
     def newest_in(self, directory: str) -> Optional[str]:
         """The name of the newest head of `directory` that holds the model as it is, or was since it was last restored: the
@@ -38,31 +41,46 @@ class Lineage:
     @property
     def has_come_from(self) -> bool:
         """Whether the model goes on from a head."""
-        return self._came_from is not None
+        return bool(self._came_from)
 
     def follow(self, older: "Lineage") -> None:
         """Takes over what the engine before tells about where the model came from, not what its trackers knew."""
-        self._came_from, self.was_restored = older._came_from, older.was_restored
+        self._came_from, self._restored = dict(older._came_from), set(older._restored)
         self._newest, self.last_sequence = dict(older._newest), older.last_sequence
 
     def move_to(self, directory: str, head: Optional[Manifest]) -> None:
-        """Records the head that was just committed or restored; None: the model goes on from no head."""
-        self._position = self._came_from = None if head is None else (directory, head)
-        self.was_restored = False
+        """Records the head that was just committed; None: the model goes on from no head, in whatever directory."""
         if head is None:
             self.chain += 1
-            self._newest = {}
+            self._position = None
+            self._came_from, self._newest = {}, {}
+            self._restored = set()
         else:
-            self.last_sequence = max(self.last_sequence, head.sequence)
-            self._newest[directory] = head.name
+            self._position = (directory, head)
+            self._go_on_from(directory, head)
+
+    def forget(self, directory: str) -> None:
+        """Records that nothing of a directory is there any more: the model goes on from no head of it."""
+        if self.position_in(directory) is not None:
+            self._position = None
+            self.chain += 1
+        for heads in (self._came_from, self._newest):
+            heads.pop(directory, None)
+        self._restored.discard(directory)
+
+    def restored(self, directory: str, head: Manifest) -> None:
+        """Records the head that was just restored."""
+        self.move_to(directory, head)
+        self._restored.add(directory)
 
     def published_again(self, directory: str, head: Manifest) -> None:
-        """Records the new name of the head that the model goes on from."""
-        knows = self._position is not None
-        self.move_to(directory, head)
-        if not knows:
-            self._position = None
+        """Records the new name of the head of a directory that the model goes on from."""
+        if self.position_in(directory) is not None:
+            self._position = (directory, head)
+        self._go_on_from(directory, head)
 
-
-def _head_in(directory: str, place: Optional[Tuple[str, Manifest]]) -> Optional[Manifest]:
-    return place[1] if place is not None and place[0] == directory else None
+    def _go_on_from(self, directory: str, head: Manifest) -> None:
+        self._came_from[directory] = head
+        self._restored.discard(directory)
+        self.last_sequence = max(self.last_sequence, head.sequence)
+        self._newest[directory] = head.name

@@ -1,11 +1,13 @@
 """CheckpointManager: takes cuts, has them written in the background, commits them."""
 
+import collections
+import contextlib
 import dataclasses
 import logging
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
@@ -60,12 +62,14 @@ class CheckpointManager:
         CheckpointMismatchError: two tables or variables of one name.
         ValueError: an argument is wrong; trainable tables and no optimizer.
         UnsupportedStoreError, StoreUnavailableError: the directory can't be written to.
-        DeadlineError: a parameter server or the store did not answer.
+        DeadlineError: a parameter server or the store did not answer, or another manager's checkpoint has not ended.
+        ServerMismatchError: a parameter server runs without tfadaptcp, or with another version.
+        SaveFailedError: a parameter server failed otherwise, as one does that was restarted.
     """
 
     def __init__(self, model: tf.keras.Model, directory: Union[str, os.PathLike],
                  policy: Union[str, policies.Policy] = "adaptive", *, optimizer: Any = None,
-                 buffer_dir: Optional[str] = None, max_to_keep: int = 3, quantization: quantizing.Choice = None,
+                 buffer_dir: Union[None, str, os.PathLike] = None, max_to_keep: int = 3, quantization: quantizing.Choice = None,
                  engine: Optional[EngineOptions] = None):
         self._policy = policies.get(policy)
         self._options = options_for(self._policy, engine)
@@ -79,8 +83,11 @@ class CheckpointManager:
         self._leftovers = Leftovers(self._store, self._directory, max_to_keep)
         self._model = model
         self._optimizer = optimizer
-        self._engine = attach(model, optimizer, self._estimation, self._options.timeout_seconds)
-        probe.check(self._engine, self._store, self._directory, self._buffer_dir, self._options.timeout_seconds)
+        self._engine = self._attached()
+        try:
+            probe.check(self._engine, self._store, self._directory, self._buffer_dir, self._options.timeout_seconds)
+        except tf.errors.OpError as error:
+            raise SaveFailedError(f"The start-up probe of {self._directory} failed: {error}") from error
         self._claim: Optional[claims.Claim] = None
         self._run: Optional[str] = None  # of a claim that failed: it may yet arrive, and must not fence its own manager
         self._sequence = 0
@@ -88,6 +95,7 @@ class CheckpointManager:
         self._last_scanned_base = 0  # of the last committed, 0 unless it was the first to go by it
         self._scan: Optional[ScannedBase] = None
         self._scan_tries = Tries()
+        self._attempt_failed = False  # since the last pass of retention: what it has left may take all the room
         self._last_head: Optional[Manifest] = None
         self._pending: Optional[Pending] = None
         self._error: Optional[BaseException] = None  # of a checkpoint that failed, until somebody is told
@@ -95,7 +103,7 @@ class CheckpointManager:
         self._counters = {"saves": 0, "committed": 0, "bases": 0, "skipped": 0, "failed": 0}
         self._last: Dict[str, Any] = {}
         self._step_of_last_cut = 0
-        self._last_interval: Optional[int] = None  # in steps
+        self._last_intervals: Deque[int] = collections.deque(maxlen=2)  # in steps
         self._time_of_last_cut: Optional[float] = None  # monotonic; None: not of this start, or of another state
         self._closed = False
         self._stay_open_at_exit = at_exit.close(self)
@@ -126,6 +134,8 @@ class CheckpointManager:
                 optimizer than when the manager was made.
             StoreUnavailableError: the directory could not be listed or claimed.
             CommitOutcomeUnknownError: the head that a restored model goes on from could not be published again.
+            UntrackableTableError, UnsupportedVariableError, CheckpointMismatchError: the model has got what can't be
+                tracked since.
             DeadlineError: the store, a parameter server or the checkpoint before did not answer, or end, in time.
             Exception: whatever a scheduled step raised while the cut waited for it.
         """
@@ -149,7 +159,9 @@ class CheckpointManager:
         self._follow_model()
         self._begin_lineage()
         start = time.monotonic()
-        consistency = draining.consistency(self._model, self._options.consistency, self._last_interval)
+        # One short interval may have ended with its fit, and say nothing of those to come.
+        steps = max(self._last_intervals) if len(self._last_intervals) == 2 else None
+        consistency = "row" if draining.costs_much(self._model, steps) else self._options.consistency
         if consistency == "step" and not draining.drain(self._model, self._options.drain_timeout_seconds):
             return self._skip(f"scheduled steps did not end within {self._options.drain_timeout_seconds:g} s")
         drained = time.monotonic()
@@ -203,8 +215,9 @@ class CheckpointManager:
             AdaptCPError, ValueError: as `Model.load_adaptcp`.
         """
         from tfadaptcp import matching, restore
-        selection = matching.Selection.of(tables, rename, optimizer, cast)
+        selection = matching.Selection.of(tables, rename, optimizer, cast, strict)
         self._require_its_optimizer()
+        # A checkpoint drained from trackers that are reset meanwhile would lack rows, and pass for whole.
         self._engine.wait_for_writer(self._options.patience_seconds)
         self._reap()
         self._follow_model()
@@ -232,8 +245,7 @@ class CheckpointManager:
 
         A model that has changed is tracked anew for that; raises what the constructor raises.
         """
-        return (not self._closed and model is self._model
-                and attach(model, self._optimizer, self._estimation, self._options.timeout_seconds) is self._engine)
+        return not self._closed and model is self._model and self._attached() is self._engine
 
     @property
     def _estimation(self) -> Estimation:
@@ -249,7 +261,8 @@ class CheckpointManager:
 
         Counters: "saves" that were asked for, of which some were "skipped", some "committed", some "failed"; "bases":
         those of the committed that began to go by a new base. "pending": whether one is being written,
-        "scanning": whether a base is being read beside training.
+        "pending_seconds": for how long it has been, 0 if none is: the backlog of a store that falls behind; "scanning":
+        whether a base is being read beside training.
 
         Of the last checkpoint, counts and bytes summed over the parameter servers, seconds those of the slowest, if nothing
         else is said:
@@ -275,8 +288,10 @@ class CheckpointManager:
           * Of the last base that was read beside training and is in use: "scan_seconds", "scan_bytes". No checkpoint
             counts these bytes as its own.
         """
-        scan = self._scan
-        return {**self._last, **self._counters, "pending": self.is_saving,
+        scan, pending = self._scan, self._pending
+        is_saving = pending is not None and pending.thread.is_alive()
+        return {**self._last, **self._counters, "pending": is_saving,
+                "pending_seconds": time.monotonic() - pending.cut_at if is_saving else 0.0,
                 "scanning": scan is not None and scan.is_running}
 
     def close(self) -> None:
@@ -294,9 +309,9 @@ class CheckpointManager:
             pending.thread.join(seconds)
             if pending.thread.is_alive():
                 _log.error("Giving up checkpoint %s: it was not written within %g s.", pending.draft.name, seconds)
-            error = self.poll()
-            if error is not None:
-                _log.error("The last checkpoint failed: %s", error)
+        error = self.poll()
+        if error is not None:
+            _log.error("The last checkpoint failed: %s", error)
 
     # ------------------------------------------------------------- inside
 
@@ -312,7 +327,13 @@ class CheckpointManager:
         """Tracks what the model has got since, while none is pending: the next checkpoint is complete."""
         if not self._engine.tracks(self._model, self._engine.optimizer):
             _log.info("Model %r has got tables or variables since it was tracked.", self._model.name)
-            self._engine = attach(self._model, self._optimizer, self._estimation, self._options.timeout_seconds)
+            self._engine = self._attached()
+
+    def _attached(self) -> Engine:
+        try:
+            return attach(self._model, self._optimizer, self._estimation, self._options.timeout_seconds)
+        except tf.errors.OpError as error:
+            raise SaveFailedError(f"Model {self._model.name!r} could not be tracked: {error}") from error
 
     def _join(self, pending: Pending) -> None:
         patience = self._options.patience_seconds + pending.more_seconds
@@ -337,25 +358,30 @@ class CheckpointManager:
 
     def _begin_lineage(self) -> None:
         """Claims the directory, once and after each restore, and re-publishes the head that the model goes on from."""
-        restored = self._engine.lineage.was_restored and self._engine.lineage.came_from(self._directory) is not None
+        restored = self._engine.lineage.was_restored_in(self._directory)
         if self._claim is not None and not restored:
             return
         if restored:
             self._time_of_last_cut = None
         self._run = self._run or layout.new_run()
         try:
-            self._claim, self._sequence = claiming.claim(self._store, self._directory, self._engine, self._run, restored,
-                                                         self._options.timeout_seconds)
+            self._claim, self._sequence = claiming.claim(
+                self._store, self._directory, self._engine, self._run, restored, self._options.timeout_seconds,
+                lambda claim: self._leftovers.tidy(claim, None))
         except FencedError as error:
             self._fenced = error
             raise
+        except tf.errors.OpError as error:
+            raise SaveFailedError(f"{self._directory} could not be claimed: {error}") from error
         self._run = None
         # Of a manager before this one: nobody waits for what it scans.
         self._engine.void_scans(self._options.timeout_seconds)
-        probe.warn_if_full(self._engine, self._store, self._directory)
+        with contextlib.suppress(tf.errors.OpError, OSError):  # what is wrong the cut will meet, too
+            probe.warn_if_full(self._engine, self._store, self._directory)
 
     def _begin(self, cut: Callable[[layout.HeadName, bool], Optional[Pending]]) -> Pending:
         """Cuts, and starts the thread that writes the checkpoint; whatever fails before that, no cut stays pending."""
+        name = None
         try:
             for replaced in (False, True):
                 name = self._next_name()
@@ -371,7 +397,8 @@ class CheckpointManager:
                 raise  # it is being written
             self._pending = self._engine.writer = None
             self._counters["failed"] += 1
-            self._give_up(name.sequence)
+            if name is not None:
+                self._give_up(name.sequence)
             self._fenced = self._fence_behind(error)
             if self._fenced is not None:
                 raise self._fenced from error
@@ -427,7 +454,7 @@ class CheckpointManager:
             groups=groups, dense=self._engine.dense_specs(), table_rows=measurements.table_rows(replies),
             incarnations=self._engine.incarnations, scalars=copies.scalars)
         if 0 < self._step_of_last_cut <= draft.step:  # it is greater after a restore
-            self._last_interval = draft.step - self._step_of_last_cut
+            self._last_intervals.append(draft.step - self._step_of_last_cut)
         self._step_of_last_cut = draft.step
         if begin_scan:
             self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
@@ -436,11 +463,11 @@ class CheckpointManager:
         kept = chain.next_objects(head, is_base, [] if head is None else [ref for ref in head.objects if ref.kind == "dense"],
                                   None if scan is None else (scan.start, scan.objects))
         known = head is not None and self._time_of_last_cut is not None
-        pending = Pending(draft, head, is_base, scan, failed, decision=decision, lineage=lineage,
+        pending = Pending(draft, head, is_base, scan, failed or self._attempt_failed, decision=decision, lineage=lineage,
                           more_seconds=self._options.seconds_for(max(reply["bytes"] + copies.bytes_of(ps)
                                                                              for ps, reply in replies.items())),
                           predicted=deciding.predicted(decision, replies, kept),
-                          interval=now - self._time_of_last_cut if known else None)
+                          interval=now - self._time_of_last_cut if known else None, cut_at=now)
         self._time_of_last_cut = now
         pending.thread = threading.Thread(target=self._finish, args=(pending, request, copies.tensors),
                                           name=f"tfadaptcp-{name.sequence}", daemon=True)
@@ -477,6 +504,7 @@ class CheckpointManager:
                 # It may exist. Its rows are saved again by the next checkpoint, and its data stays.
                 self._leftovers.keep(draft.name, *([] if pending.scan is None else [pending.scan.name]))
             self._counters["failed"] += 1
+            self._attempt_failed = True
             self._give_up(draft.sequence)
             pending.error = self._fence_behind(error) or errors.of_save(draft.name, error)
             _log.warning("Checkpoint %s failed: %s", draft.name, error)
@@ -502,13 +530,20 @@ class CheckpointManager:
             # One that misses it is told by the next cut.
             self._engine.resolve(draft.sequence, committed=True, scanned_base=self._last_scanned_base,
                                  timeout_seconds=self._options.timeout_seconds)
-            self._leftovers.collect(self._claim, scan)
         except BaseException as error:
             pending.error = error
+            _log.warning("Checkpoint %s is committed, but parameter servers could not be told: %s", draft.name, error)
+        try:
+            self._leftovers.collect(self._claim, scan)
+            self._attempt_failed = False
+        except FencedError as error:
+            pending.error = error
+        except BaseException as error:  # the next pass tries it again
             _log.warning("Checkpoint %s is committed, but tidying up after it failed: %s", draft.name, error)
         self._last["save_seconds"] = time.monotonic() - start
 
     def _tidy(self, pending: Pending) -> None:
         # Retention goes by the newest head: after a restore of an older one the next is not to follow that.
         if pending.parent is None or pending.parent.sequence >= self._last_committed:
-            self._leftovers.tidy(self._claim, self._scan, *([pending.draft.name] if pending.error is None else []))
+            running = [pending.draft.name] if pending.error is None else []
+            self._attempt_failed = not self._leftovers.tidy(self._claim, self._scan, *running)

@@ -27,19 +27,17 @@ class Selection:
     cast: bool = False
 
     @staticmethod
-    def of(tables: Union[None, str, Iterable[str]], rename: Optional[Mapping[str, str]], optimizer: bool,
-           cast: bool) -> "Selection":
-        """Checks the arguments. Raises ValueError."""
-        if isinstance(tables, str):
-            tables = (tables,)
+    def of(tables: Union[None, str, Iterable[str]], rename: Optional[Mapping[str, str]], optimizer: bool, cast: bool,
+           strict: bool) -> "Selection":
+        """Checks the arguments of a restore. Raises ValueError."""
         if tables is not None:
-            tables = tuple(tables)
+            tables = tuple(tables) if isinstance(tables, Iterable) and not isinstance(tables, str) else (tables,)
             if not tables or not all(isinstance(name, str) for name in tables):
                 raise ValueError(f"tables: Received: {tables!r}. Expected: None, or at least one name")
         if rename is not None and not (isinstance(rename, Mapping) and all(
                 isinstance(name, str) for pair in rename.items() for name in pair)):
             raise ValueError(f"rename: Received: {rename!r}. Expected: {{name in the checkpoint: name in the model}}")
-        for name, value in (("optimizer", optimizer), ("cast", cast)):
+        for name, value in (("optimizer", optimizer), ("cast", cast), ("strict", strict)):
             if not isinstance(value, bool):
                 raise ValueError(f"{name}: Received: {value!r}. Expected: True or False")
         return Selection(tables, dict(rename or {}), optimizer, cast)

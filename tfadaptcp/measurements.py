@@ -62,7 +62,7 @@ def smoothed(before: Mapping[str, Any], interval: Optional[float], read_speed: O
         written, replies: of this checkpoint.
     """
     found = {"seconds_per_interval": _mean(before.get("seconds_per_interval"), interval, _NEWEST),
-             "write_bytes_per_second": _mean(before.get("write_bytes_per_second"), _speed(
+             "write_bytes_per_second": _mean(before.get("write_bytes_per_second"), speed(
                  sum(ref.bytes for ref in written), max(reply["stats"]["save_seconds"] for reply in replies.values())),
                  _NEWEST),
              "read_bytes_per_second": before.get("read_bytes_per_second") if read_speed is None else read_speed}
@@ -78,19 +78,15 @@ def smoothed(before: Mapping[str, Any], interval: Optional[float], read_speed: O
     return {**{name: value for name, value in found.items() if value is not None}, "bytes_per_row": sizes}
 
 
-def restore_speed(bytes_read: int, seconds: float) -> Optional[float]:
-    """Bytes per second of a restore, None if it read too little to tell."""
-    return _speed(bytes_read, seconds)
+def speed(moved: int, seconds: float) -> Optional[float]:
+    """Bytes per second; None if too few were moved to tell."""
+    return moved / seconds if moved >= _ENOUGH_BYTES and seconds > 0 else None
 
 
 def _mean(before: Optional[float], value: Optional[float], weight: float) -> Optional[float]:
     if before is None or value is None:
         return before if value is None else value
     return before + weight * (value - before)
-
-
-def _speed(moved: int, seconds: float) -> Optional[float]:
-    return moved / seconds if moved >= _ENOUGH_BYTES and seconds > 0 else None
 
 
 def of_scan(scan: Optional[ScannedBase]) -> Dict[str, float]:

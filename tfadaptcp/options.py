@@ -35,8 +35,9 @@ class EngineOptions:
             the checkpoint is durable.
         consistency: "step" lets all scheduled steps finish before the cut, so that every table and dense variable is
             cut at one step. "row" doesn't wait: each row is whole, but its parameter may be one step ahead of its
-            slots, and parameter servers are cut a moment apart. "step" falls back to "row" when fewer than 20 steps
-            per worker lie between two cuts, where waiting costs throughput; the manifest says which it was.
+            slots, and parameter servers are cut a moment apart. "step" falls back to "row" when steps are
+            scheduled and fewer than 20 per worker lay in each of the last two intervals, where waiting costs throughput; the
+            manifest says which it was.
         writer_threads: at most so many threads per parameter server read rows from the tables in the background, and as
             many encode them; there is one of each to begin with, and one more where one has more to do than it can.
             None: automatic, the number of cores.

@@ -16,11 +16,12 @@ class Pending:
     parent: Optional[Manifest]  # what it is a part of
     is_base: bool
     scan: Optional[ScannedBase]  # the base that it is the first to go by
-    tidies: bool  # a scan has failed, perhaps for want of room, which what it left takes
+    tidies: bool  # a scan or a checkpoint has failed, perhaps for want of room, which what it left takes
     decision: Decision
     predicted: Dict[str, float]
     more_seconds: float  # than `timeout_seconds` that writing it may take
     interval: Optional[float]  # seconds since the cut before
     lineage: Optional[Manifest]  # the parent, or the head that the model goes on from though trackers don't
+    cut_at: float  # monotonic
     thread: Optional[threading.Thread] = None
     error: Optional[BaseException] = None

@@ -2,6 +2,7 @@
 will write there, that all of them mean the same directory by its name, and that there is room.
 """
 
+import errno
 import logging
 import math
 import os
@@ -37,18 +38,26 @@ def buffer_directory(given: Union[None, str, os.PathLike], directory: str) -> Op
 
 
 def check(engine: Engine, store: Store, directory: str, buffer_dir: Optional[str], timeout_seconds: float) -> None:
-    """Tries the directory from this process and from every parameter server, and there the buffer directory.
+    """Tries the directory from this process and from every parameter server, and there the buffer directory. Logs an error if
+    there is no room at all.
 
     Raises:
         StoreUnavailableError: writing, syncing, reading or deleting failed here; or a parameter server, named, can't write
             there, or in the buffer directory, or sees another directory by that name.
         DeadlineError: one of them did not answer; named.
     """
-    store.check_writable(directory)
-    # Hosts in this process have been tried by that.
-    hosts = {host.index: host for host in engine.hosts if not host.device.startswith(LOCAL)}
+    hosts = {host.index: host for host in engine.hosts if not host.device.startswith(LOCAL)}  # others are tried by this process
+    is_full = False
+    try:
+        store.check_writable(directory)
+    except StoreUnavailableError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # What an earlier process has left there may be removed by the first save, and a restore needs no room.
+        _log.error("%s is full; checkpoints fail until there is room: %s", directory, error)
+        is_full = True
     if hosts:
-        engine.parallel({(index, 0): lambda host=host: _check_host(host, store, directory)
+        engine.parallel({(index, 0): lambda host=host: _check_host(host, store, directory, is_full)
                          for index, host in hosts.items()},
                         timeout_seconds)
     if buffer_dir is not None:
@@ -57,7 +66,7 @@ def check(engine: Engine, store: Store, directory: str, buffer_dir: Optional[str
 
 
 def _check_buffer(engine: Engine, host: Host, buffer_dir: str) -> None:
-    who = f"ps {host.index} ({host.device})"
+    who = host.name
     try:
         reply = engine.probe_buffer(host, buffer_dir)
     except tf.errors.OpError as error:
@@ -69,9 +78,9 @@ def _check_buffer(engine: Engine, host: Host, buffer_dir: str) -> None:
               reply["path"], reply["free_bytes"], reply["removed"])
 
 
-def _check_host(host: Host, store: Store, directory: str) -> None:
+def _check_host(host: Host, store: Store, directory: str, is_full: bool) -> None:
     content = secrets.token_hex(16)
-    who = f"ps {host.index} ({host.device})"
+    who = host.name
     for last in (False, False, True):
         path = join(directory, layout.DATA, layout.PROBE_PREFIX + secrets.token_hex(6))
         try:
@@ -82,6 +91,8 @@ def _check_host(host: Host, store: Store, directory: str) -> None:
         except tf.errors.OpError as error:
             if isinstance(error, tf.errors.UnavailableError):
                 raise  # of the host, not of its files
+            if is_full and isinstance(error, tf.errors.ResourceExhaustedError):
+                return  # as for the coordinator; one that writes elsewhere has room there
             kind = StorePermissionError if isinstance(error, tf.errors.PermissionDeniedError) else StoreUnavailableError
             raise kind(f"{who} can't write to {directory}: {error.message}") from error
         try:

@@ -60,5 +60,5 @@ def _flat(values: Dict[str, Any], prefix: str = "") -> Iterator[Tuple[str, float
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}/")
-        elif isinstance(value, (int, float)) and name not in ("pending", "scanning", "step"):
+        elif isinstance(value, (int, float)) and name not in ("pending", "pending_seconds", "scanning", "step"):
             yield prefix + name, float(value)

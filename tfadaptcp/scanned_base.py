@@ -25,7 +25,9 @@ _ANSWER_SECONDS = 10.0
 
 
 class ScannedBase:
-    """One scan, from its start to the head that goes by it. The coordinator's thread calls the methods.
+    """One scan, from its start to the head that goes by it.
+
+    The thread that trains and the one that writes a checkpoint call the methods, never both at once, but for `give_up`.
 
     Args:
         engine: of the model; the cut `start` was just taken by it.
@@ -55,14 +57,13 @@ class ScannedBase:
     def _run(self) -> None:
         start = time.monotonic()
         try:
-            replies = self._engine.scan_base(self._request)
+            objects = tuple(refs_of(self._engine.scan_base(self._request), self._directory, self.start))
         except Exception as error:
             self._failed = True
             _log.warning("The base that starts at checkpoint %d was given up: %s", self.start, error)
             return
         self.seconds = time.monotonic() - start
-        # Last: from here on a cut may go by it.
-        self._objects = tuple(refs_of(replies, self._directory, self.start))
+        self._objects = objects  # last: from here on a cut may go by it
 
     @property
     def objects(self) -> Tuple[ObjectRef, ...]:

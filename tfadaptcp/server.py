@@ -18,6 +18,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+import tensorflow as tf
+import tensorflow_recommenders_addons  # noqa: F401  registers its operations, as the package does its own
+
 INTER_OP_THREADS_VARIABLE = "TFADAPTCP_INTER_OP_THREADS"
 _DEFAULT_INTER_OP_THREADS = 4
 _SERVING_JOBS = ("worker", "ps", "chief", "evaluator")
@@ -169,11 +172,6 @@ def run(
             )
         cluster = _check_cluster(cluster_spec)
         _check_task(cluster, job, index)
-
-    import tfadaptcp  # noqa: F401  operations register themselves at import
-
-    import tensorflow as tf
-    import tensorflow_recommenders_addons  # noqa: F401
 
     _load_file_systems()
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)

@@ -21,14 +21,20 @@ namespace {
 
 namespace tf = tensorflow;
 
+// As tfadaptcp.__version__.
+constexpr char kVersion[] = "0.1.0";
+
 class InfoOp : public tf::OpKernel {
  public:
   using tf::OpKernel::OpKernel;
   void Compute(tf::OpKernelContext* ctx) override {
-    const Json info = {{"tensorflow", ADAPTCP_TF_VERSION},
-                       {"tensorflow-recommenders-addons", ADAPTCP_TFRA_VERSION},
-                       {"incarnation", Incarnation()},
-                       {"generations", Registry::Get().generations()}};
+    const Json info = {
+        {"versions",
+         {{"tfadaptcp", kVersion},
+          {"tensorflow", ADAPTCP_TF_VERSION},
+          {"tensorflow-recommenders-addons", ADAPTCP_TFRA_VERSION}}},
+        {"incarnation", Incarnation()},
+        {"generations", Registry::Get().generations()}};
     OP_REQUIRES_OK(ctx, SetReply(ctx, 0, info.dump()));
   }
 };

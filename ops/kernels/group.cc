@@ -233,6 +233,7 @@ class GroupOf final : public Group {
       ADAPTCP_RETURN_IF_ERROR(EmptyTable(ctx, tables_[t].get()));
     }
     received_ = 0;
+    for (size_t t = 0; t < tables_.size(); ++t) inserted_[t] = 0;
     restore_ = number;
     writes_before_ = writes_.load();
     return tracker_.Reset(next_sequence, base_sequence);
@@ -262,6 +263,7 @@ class GroupOf final : public Group {
         if (fresh[i] && rows.present[t * n + i]) take.push_back(i);
       }
       if (take.empty()) continue;
+      inserted_[t] += take.size();
       if (take.size() == n) {
         ADAPTCP_RETURN_IF_ERROR(
             FromTensorFlow(tables_[t]->Insert(ctx, rows.keys, rows.values[t])));
@@ -286,6 +288,7 @@ class GroupOf final : public Group {
         "nothing trains meanwhile");
   }
   uint64_t received() const override { return received_; }
+  uint64_t inserted(size_t t) const override { return inserted_[t]; }
 
   Json Stats() const override {
     const TrackerStats stats = tracker_.Stats();
@@ -435,6 +438,8 @@ class GroupOf final : public Group {
   std::vector<K> hurried_;
   Seq hurried_cut_ = 0;
   std::atomic<uint64_t> received_{0};
+  std::vector<std::atomic<uint64_t>> inserted_ =
+      std::vector<std::atomic<uint64_t>>(tables_.size());  // by table
   std::atomic<uint64_t> restore_{0};  // the last of this group
   std::atomic<uint64_t> writes_before_{0};  // it
 };

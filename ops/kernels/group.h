@@ -126,6 +126,8 @@ class Group {
   virtual Status RestoreEnd(uint64_t number) = 0;
   // Rows, tombstones and superseded ones too, handed over since RestoreBegin.
   virtual uint64_t received() const = 0;
+  // Those of them that went into table t: newer ones of their keys had not come.
+  virtual uint64_t inserted(size_t t) const = 0;
 
   virtual Json Stats() const = 0;
   // Of a sample of about `enough` rows, as of a cut that were taken now.

@@ -357,7 +357,8 @@ REGISTER_OP("Adaptcp>RestoreEnd")
     .SetShapeFn(ScalarOutput)
     .Doc("Ends a restore; fails if anybody wrote to its tables meanwhile. "
          "request: JSON {session, restore}. reply: JSON {sizes: {table: rows}, "
-         "received: {group: rows handed over, superseded ones too}}.");
+         "inserted: {table: rows that came}, received: {group: rows handed "
+         "over, superseded ones too}}.");
 
 REGISTER_OP("Adaptcp>RestoreProgress")
     .Input("session: string")

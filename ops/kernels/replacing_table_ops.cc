@@ -30,12 +30,10 @@ class ReplacingTableOp : public tf::OpKernel {
     tf::core::RefCountPtr<tf::lookup::LookupInterface> table;
     OP_REQUIRES_OK(ctx, FindTable(ctx, &table));
     Registry& registry = Registry::Get();
-    {
-      const GateScope inside(&registry.gate());
-      if (registry.Find(table.get()) == nullptr) {
-        stock_->Compute(ctx);
-        return;
-      }
+    if (registry.BeginReplacing(table.get())) {
+      stock_->Compute(ctx);
+      registry.EndReplacing(table.get());
+      return;
     }
     OP_REQUIRES_OK(ctx, ToTensorFlow(registry.gate().RunExclusive(
                             kGateTimeout,

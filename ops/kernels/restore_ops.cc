@@ -283,17 +283,20 @@ class RestoreEndOp : public RequestOp {
     // The entries of tombstones that it drops may be those of a later one.
     const uint64_t number = request.value("restore", uint64_t{0});
     ADAPTCP_RETURN_IF_ERROR(session->CheckRestore(number, "the end"));
-    std::map<std::string, uint64_t> sizes;
-    std::map<std::string, uint64_t> received;
+    std::map<std::string, uint64_t> sizes, inserted, received;
     for (const auto& group : session->groups()) {
       ADAPTCP_RETURN_IF_ERROR(group->RestoreEnd(number));
       received[group->spec().name] += group->received();
       for (size_t t = 0; t < group->tables().size(); ++t) {
-        sizes[group->spec().tables[t].name] += group->tables()[t]->size();
+        const std::string& table = group->spec().tables[t].name;
+        sizes[table] += group->tables()[t]->size();
+        inserted[table] += group->inserted(t);
       }
     }
     return FromTensorFlow(SetReply(
-        ctx, 0, Json{{"sizes", sizes}, {"received", received}}.dump()));
+        ctx, 0,
+        Json{{"sizes", sizes}, {"inserted", inserted}, {"received", received}}
+            .dump()));
   }
 };
 

@@ -122,6 +122,12 @@ Status SaveWriter::Finish(Json* objects) {
   }
   std::map<std::string, std::string> names;
   const Status transferred = transfer_->Finish(kWriterGrace, &names);
+  if (!transferred.ok() || !pipeline_->status().ok()) {
+    // A mount may hang even who closes a file: he keeps the writer, as others do.
+    Crew closing;
+    (void)closing.Start([self = shared_from_this()] { self->transfer_->Drop(); });
+    (void)closing.JoinFor(kWriterGrace);
+  }
   // The first reason, of whatever stage.
   ADAPTCP_RETURN_IF_ERROR(pipeline_->status());
   ADAPTCP_RETURN_IF_ERROR(transferred);

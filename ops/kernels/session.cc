@@ -125,8 +125,9 @@ Status Session::Cut(const Json& request, Json* reply) {
     pending = pending_;
   }
   if (pending != 0) {
+    const bool committed = pending == last_committed;
     ADAPTCP_RETURN_IF_ERROR(
-        Resolve(pending, pending == last_committed, last_scanned));
+        Resolve(pending, committed, committed ? last_scanned : 0));
   }
   for (const auto& group : groups_) {
     if (kind == CutKind::kDelta && group->NeedsBase()) {
@@ -209,7 +210,7 @@ Status Session::Resolve(Seq sequence, bool committed, Seq scanned_base) {
   const Status status = ResolveGroups(sequence, committed, scanned_base);
   // Until it has ended no other one can be saved.
   std::unique_lock<std::mutex> lock(mu_);
-  saved_.wait_for(lock, 3 * kWriterGrace, [&] { return saving_ == 0; });
+  saved_.wait_for(lock, 4 * kWriterGrace, [&] { return saving_ == 0; });
   return status;
 }
 
@@ -225,6 +226,20 @@ const Registry::Entry* Registry::Find(
     const tf::lookup::LookupInterface* table) const {
   const auto it = tables_.find(table);
   return it == tables_.end() ? nullptr : &it->second;
+}
+
+bool Registry::BeginReplacing(const tf::lookup::LookupInterface* table) {
+  const GateScope inside(&gate_);
+  if (Find(table) != nullptr) return false;
+  std::lock_guard<std::mutex> lock(mu_);
+  replaced_.insert(table);
+  return true;
+}
+
+void Registry::EndReplacing(const tf::lookup::LookupInterface* table) {
+  std::lock_guard<std::mutex> lock(mu_);
+  replaced_.erase(replaced_.find(table));
+  replaced_fewer_.notify_all();
 }
 
 Status Registry::Attach(const Json& request, Group::Tables tables,
@@ -245,9 +260,27 @@ Status Registry::Attach(const Json& request, Group::Tables tables,
   ADAPTCP_RETURN_IF_ERROR(ParseTracker(request, &options));
   std::vector<const tf::lookup::LookupInterface*> addresses;
   for (const auto& table : tables) addresses.push_back(table.get());
+  const auto none_is_replaced = [&] {
+    return std::none_of(
+        addresses.begin(), addresses.end(),
+        [&](const auto* address) { return replaced_.count(address) > 0; });
+  };
+  {
+    std::unique_lock<std::mutex> lock(mu_);
+    (void)replaced_fewer_.wait_for(lock, kGateTimeout, none_is_replaced);
+  }
   Status status;
   std::vector<std::shared_ptr<Session>> superseded;
   ADAPTCP_RETURN_IF_ERROR(gate_.RunExclusive(kGateTimeout, [&] {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (!none_is_replaced()) {
+        status = Status::FailedPrecondition(
+            "a table of group " + spec.name +
+            " can't be tracked: it is being imported, loaded or cleared");
+        return;
+      }
+    }
     Group* group = nullptr;
     status = session->AddGroup(spec, std::move(tables), options, &group);
     if (!status.ok()) return;
@@ -278,17 +311,29 @@ Status Registry::Detach(const std::string& name) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     const auto it = sessions_.find(name);
-    if (it == sessions_.end()) return Status::Ok();
-    session = it->second;
-    sessions_.erase(it);
+    if (it != sessions_.end()) {
+      session = it->second;
+      sessions_.erase(it);
+    }
   }
-  session->VoidScans();
-  const Status ended = Status::Cancelled("session " + name + " has ended");
-  session->StopReading(0, ended);
-  session->GiveUpSave(ended);
+  const auto is_its = [&](const auto& table) {
+    return table.second.session->name() == name;
+  };
+  if (session != nullptr) {
+    session->VoidScans();
+    const Status ended = Status::Cancelled("session " + name + " has ended");
+    session->StopReading(0, ended);
+    session->GiveUpSave(ended);
+  } else {
+    // Perhaps the gate did not close in time for the one before.
+    const GateScope inside(&gate_);
+    if (std::none_of(tables_.begin(), tables_.end(), is_its)) {
+      return Status::Ok();
+    }
+  }
   return gate_.RunExclusive(kGateTimeout, [&] {
     for (auto it = tables_.begin(); it != tables_.end();) {
-      it = it->second.session == session ? tables_.erase(it) : std::next(it);
+      it = is_its(*it) ? tables_.erase(it) : std::next(it);
     }
   });
 }

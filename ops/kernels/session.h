@@ -163,6 +163,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<RateLimit> rate_ = std::make_shared<RateLimit>();
   // Written with the gate closed and under mu_.
   std::atomic<uint64_t> restore_{0};
+  uint64_t stopped_ = 0;  // the restore that reads nothing any more
   std::vector<std::shared_ptr<ObjectReaders>> reading_;  // for restore_
   std::shared_ptr<RowStream> stream_;
 };
@@ -188,8 +189,16 @@ class Registry {
   // Inside the gate, shared or closed. Null: the table is not tracked.
   const Entry* Find(const tensorflow::lookup::LookupInterface* table) const;
 
+  // An op that changes a table as a whole, and may take minutes: false if the
+  // table is tracked; else nobody attaches it until EndReplacing, and the op need
+  // not be in the gate for that.
+  bool BeginReplacing(const tensorflow::lookup::LookupInterface* table);
+  void EndReplacing(const tensorflow::lookup::LookupInterface* table);
+
   // These close the gate. Attach takes tables over from an older session, which
-  // then is superseded: its checkpoints fail.
+  // then is superseded: its checkpoints fail. It waits, for as long as for the
+  // gate, for ops that replace one of the tables. Detach may be repeated when it
+  // has failed.
   Status Attach(const Json& request, Group::Tables tables, Json* reply);
   Status Detach(const std::string& session);
 
@@ -211,6 +220,9 @@ class Registry {
   mutable std::mutex mu_;  // guards what follows
   std::map<std::string, std::shared_ptr<Session>> sessions_;
   std::map<std::string, uint64_t> generations_;
+  // Untracked tables, once for each op that replaces them.
+  std::multiset<const tensorflow::lookup::LookupInterface*> replaced_;
+  std::condition_variable replaced_fewer_;
 };
 
 // How long a cut or an attach waits for the ops inside the gate.

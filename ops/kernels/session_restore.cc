@@ -59,6 +59,10 @@ Status Session::StartReading(uint64_t number,
                              std::shared_ptr<RowStream> stream) {
   std::lock_guard<std::mutex> lock(mu_);
   ADAPTCP_RETURN_IF_ERROR(CheckRestore(number, "objects"));
+  if (number != 0 && number == stopped_) {
+    return Status::Cancelled("restore " + std::to_string(number) +
+                             " was given up before it read");
+  }
   reading_.push_back(std::move(readers));
   if (stream != nullptr) stream_ = std::move(stream);
   return Status::Ok();
@@ -70,6 +74,7 @@ void Session::StopReading(uint64_t number, const Status& why) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (number != 0 && number != restore_.load()) return;
+    stopped_ = restore_.load();
     reading = reading_;
     stream.swap(stream_);
   }

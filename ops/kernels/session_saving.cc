@@ -200,6 +200,7 @@ void Session::VoidScans() {
 
 Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
                            SavePipeline* pipeline, Pace* pace) {
+  ADAPTCP_RETURN_IF_ERROR(pipeline->status());  // given up before it began
   Pace::Meter meter(pace, TimesOfThisThread(), uses());
   for (const auto& group : groups_) {
     // Rows of interval `start` may still be written otherwise.
@@ -228,32 +229,35 @@ Status Session::ScanGroups(tf::OpKernelContext* ctx, Seq start,
 Status Session::Scan(tf::OpKernelContext* ctx, const Json& request,
                      Json* reply) {
   const Seq start = request.value("start", Seq{0});
-  uint64_t bytes = 0;
-  for (const auto& group : groups_) bytes += group->TotalBytes();
   SaveOptions options;
-  ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
+  ParseCaptureOptions(request, &options);
   const auto pipeline = std::make_shared<SavePipeline>(
       options.capture_memory_bytes, options.update_wait);
-  std::shared_ptr<SaveWriter> writer;
-  ADAPTCP_RETURN_IF_ERROR(MakeWriter(request, options, pipeline, &writer));
   {
     // From here on it can be given up.
     std::lock_guard<std::mutex> lock(mu_);
     scans_.insert(pipeline);
   }
   Json objects;
-  writer->Start(Json::array(), {});
-  Status status = ScanGroups(ctx, start, pipeline.get(), writer->pace());
-  if (!status.ok()) pipeline->Abort(status);
-  pipeline->CloseWhenIdle();
-  status = writer->Finish(&objects);
+  const Status status = CatchingJson([&]() -> Status {
+    uint64_t bytes = 0;
+    for (const auto& group : groups_) bytes += group->TotalBytes();
+    ADAPTCP_RETURN_IF_ERROR(ParseSaveOptions(request, bytes, &options));
+    std::shared_ptr<SaveWriter> writer;
+    ADAPTCP_RETURN_IF_ERROR(MakeWriter(request, options, pipeline, &writer));
+    writer->Start(Json::array(), {});
+    const Status read = ScanGroups(ctx, start, pipeline.get(), writer->pace());
+    if (!read.ok()) pipeline->Abort(read);
+    pipeline->CloseWhenIdle();
+    ADAPTCP_RETURN_IF_ERROR(writer->Finish(&objects));
+    // The last rows may have been read from a table that was being emptied.
+    return pipeline->status();
+  });
   {
     std::lock_guard<std::mutex> lock(mu_);
     scans_.erase(pipeline);
   }
   ADAPTCP_RETURN_IF_ERROR(status);
-  // The last rows may have been read from a table that was being emptied.
-  ADAPTCP_RETURN_IF_ERROR(pipeline->status());
   *reply = {{"objects", objects}};
   return Status::Ok();
 }

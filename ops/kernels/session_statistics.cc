@@ -34,16 +34,15 @@ Json Session::Histograms(const Json& request) const {
   Json groups = Json::array();
   for (const auto& group : groups_) {
     const PHistogram found = group->HistogramOfP(sequence, 2.0, SampleSize());
-    const auto counts = [&](const PHistogram::Counts& sample) {
-      std::vector<double> rows(sample.rows.begin(), sample.rows.end());
-      std::vector<double> sums(sample.sum_of_p.begin(), sample.sum_of_p.end());
-      for (double& value : rows) value *= found.scale();
-      for (double& value : sums) value *= found.scale();
-      return Json{{"rows", rows}, {"sum_of_p", sums}};
+    const auto scaled = [&](const auto& sample) {
+      std::vector<double> values(sample.begin(), sample.end());
+      for (double& value : values) value *= found.scale();
+      return values;
     };
     groups.push_back({{"name", group->spec().name},
-                      {"all", counts(found.all)},
-                      {"unsaved", counts(found.unsaved)}});
+                      {"rows", scaled(found.all.rows)},
+                      {"sum_of_p", scaled(found.all.sum_of_p)},
+                      {"unsaved", scaled(found.unsaved.rows)}});
   }
   return {{"groups", groups}};
 }

@@ -305,29 +305,30 @@ class Uncertain(MemoryStore):
         super().delete(path, durable)
 
 
-@pytest.mark.parametrize("store, error", [
-    (Uncertain(None), SaveFailedError),
-    (Uncertain(1.0), None),
-    (Uncertain(0.5), SaveFailedError),
-    (Uncertain(0.5, broken_deletes=True), CommitOutcomeUnknownError),
-    (Uncertain(None, broken_reads=1), CommitOutcomeUnknownError),
-    (Uncertain(1.0, broken_reads=1), CommitOutcomeUnknownError)])
-def test_an_uncertain_write_is_read_back(store, error):
-    run = Run(store, "d")
+@pytest.mark.parametrize("directory, store, error", [
+    ("d", Uncertain(None), SaveFailedError),
+    ("gs://b/d", Uncertain(1.0), None),
+    ("d", Uncertain(1.0), CommitOutcomeUnknownError),  # its sync may be what failed
+    ("d", Uncertain(0.5), SaveFailedError),
+    ("d", Uncertain(0.5, broken_deletes=True), CommitOutcomeUnknownError),
+    ("d", Uncertain(None, broken_reads=1), CommitOutcomeUnknownError),
+    ("d", Uncertain(1.0, broken_reads=1), CommitOutcomeUnknownError)])
+def test_an_uncertain_write_is_read_back(directory, store, error):
+    run = Run(store, directory)
     first = run.checkpoint()
     store.armed = True
     if error is None:
         second = run.checkpoint()
-        assert commit.latest(store, "d") == second
+        assert commit.latest(store, directory) == second
     else:
         with pytest.raises(error, match="connection reset") as raised:
             run.checkpoint()
         assert type(raised.value) is error
         store.broken_reads = 0
         there = store.part == 1.0
-        assert (commit.latest(store, "d") != first) == there
+        assert (commit.latest(store, directory) != first) == there
         assert bool(run.held) == (error is CommitOutcomeUnknownError), "its data is held exactly if it may exist"
-    assert claims.list_claims(store, "d") == [run.claim]
+    assert claims.list_claims(store, directory) == [run.claim]
 
 
 def test_a_manifest_that_exists_is_left_alone():

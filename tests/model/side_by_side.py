@@ -253,6 +253,8 @@ class SideBySide:
         if faulty:  # retention may have got stuck anywhere
             job.directory.heads = [head for head in job.directory.heads if head.name in manifests]
         self._compare_heads(manifests.values())
+        listed = {str(manifest.head) for manifest in manifests.values()}
+        self._held = [held for held in self._held if held not in listed]  # then it is its manifest that keeps the data
         for held in self._held:
             assert self._store.list(join(self._directory, "data", held)), f"{held} may exist, but its data is gone"
 
@@ -365,7 +367,7 @@ class SideBySide:
     def _check_clean(self) -> None:
         """Nothing is left over, once data of manifests that one pass deletes has gone with the next."""
         manager = self._manager
-        unknown = manager._leftovers._unknown
+        unknown = manager._leftovers.kept
         retention.collect(self._store, self._directory, manager._claim, self._job.directory.keep, unknown)
         self._job.collect()
         self._compare_heads(self._manifests())

@@ -16,7 +16,7 @@ def histograms(draw):
         p = sorted(draw(st.lists(st.floats(-12, 0).map(lambda e: 10.0 ** e), min_size=1, max_size=12, unique=True)))
         rows = draw(st.lists(st.one_of(st.just(0), st.integers(1, 10**7)), min_size=len(p), max_size=len(p)))
         unsaved = [draw(st.integers(0, r)) for r in rows]
-        found.append(PHistogram(tuple(p), tuple(rows), tuple(unsaved), tuple(p), float(draw(st.integers(8, 4096)))))
+        found.append(PHistogram(tuple(p), tuple(rows), tuple(unsaved), float(draw(st.integers(8, 4096)))))
     return found
 
 

@@ -66,6 +66,9 @@ def listing(directory):
     ({"directory": "hdfs:/run"}, "a URL with one slash. Expected: 'hdfs:///run'"),
     ({"directory": "hdfs:///"}, "Received: 'hdfs:///'. Expected: a directory behind the scheme"),
     ({"directory": "gs://"}, "Received: 'gs://'. Expected: a directory behind the scheme"),
+    ({"directory": "file://"}, "Received: 'file://'. Expected: a directory behind the scheme"),
+    ({"directory": "file:///"}, "Received: 'file:///'. Expected: a directory behind the scheme"),
+    ({"directory": None}, "directory: Received: None"), ({"directory": b"/run"}, "directory: Received: b'/run'"),
     ({"directory": "gsx://bucket/run"}, "gsx"),
 ])
 def test_arguments_of_the_manager(keywords, match, tmp_path):
@@ -79,6 +82,7 @@ def test_arguments_of_the_manager(keywords, match, tmp_path):
     ({"save_freq": 0}, "save_freq: Received: 0"), ({"save_freq": "batch"}, "save_freq: Received: 'batch'"),
     ({"save_freq": True}, "save_freq"), ({"save_freq": 1.5}, "save_freq"),
     ({"on_pending": "drop"}, "on_pending: Received: 'drop'"),
+    ({"restore": "c1"}, "restore: Received: 'c1'. Expected: True or False"), ({"save_at_end": 1}, "save_at_end: Received: 1"),
     ({"on_failure": "ignore"}, "on_failure: Received: 'ignore'"), ({"policy": "none"}, "policy: Received: 'none'")])
 def test_arguments_of_the_callback(keywords, match, tmp_path):
     with pytest.raises(ValueError, match=match):

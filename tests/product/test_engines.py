@@ -112,3 +112,112 @@ def test_a_checkpoint_is_left_alone_by_a_manager_that_meets_new_trackers(tmp_pat
         fresh.load_adaptcp(tmp_path / name)
         oracle.check(copy, fresh)
         check_clean(Store(), str(tmp_path / name))
+
+
+def test_a_manager_that_lost_its_tables_before_its_first_save(tmp_path):
+    """It failed with an error of TensorFlow's, for which `fit` ended, and had claimed the directory."""
+    model = oracle.build("momentum")
+    first = tfadaptcp.CheckpointManager(model, tmp_path / "a")
+    part = tf.keras.Model(model.inputs, model.get_layer("emb0").output)
+    tfadaptcp.CheckpointManager(part, tmp_path / "b", optimizer=False)
+    for _ in range(2):
+        with pytest.raises(tfadaptcp.SaveFailedError, match="took its tables over"):
+            first.save()
+
+
+def test_whoever_takes_tables_over_waits_for_the_checkpoint_that_is_written(tmp_path):
+    """A model that was compiled anew killed its own checkpoint, when its next manager was made."""
+    model = oracle.build("momentum")
+    rows.write(model, range(50), seed=1)
+    patient, impatient = (tfadaptcp.EngineOptions(timeout_seconds=seconds) for seconds in (30, 0.3))
+    first = tfadaptcp.CheckpointManager(model, tmp_path / "a", engine=patient)
+    copy = oracle.take(model)
+    go = threading.Event()
+    set_fault_hook(lambda op, path: go.wait(30) if op == "create" and "manifests" in path else None)
+    first.save()
+    model.compile(de.DynamicEmbeddingOptimizer(oracle.OPTIMIZERS["adam"]()), "mse")
+    with pytest.raises(tfadaptcp.DeadlineError, match="pending checkpoint"):
+        tfadaptcp.CheckpointManager(model, tmp_path / "b", engine=impatient)
+    threading.Timer(0.3, go.set).start()
+    second = tfadaptcp.CheckpointManager(model, tmp_path / "b", engine=patient)
+    first.wait()
+    second.save()
+    second.wait()
+    fresh = oracle.build("momentum", seed=9)
+    fresh.load_adaptcp(tmp_path / "a")
+    oracle.check(copy, fresh)
+
+
+def test_a_policy_that_estimates_otherwise_after_a_restore(tmp_path, caplog):
+    """Its first checkpoint is complete, and the log says why."""
+    model = oracle.build("momentum")
+    rows.write(model, range(50), seed=1)
+    saved = tfadaptcp.CheckpointManager(model, tmp_path, tfadaptcp.policies.Adaptive(decay=0.9)).save
+    saved()
+    kinds = []
+    for decay in (0.9, 0.5):
+        fresh = oracle.build("momentum", seed=9)
+        fresh.load_adaptcp(tmp_path)
+        caplog.clear()
+        manager = tfadaptcp.CheckpointManager(fresh, tmp_path, tfadaptcp.policies.Adaptive(decay=decay))
+        rows.write(fresh, range(5), seed=2)
+        copy = oracle.take(fresh)
+        manager.save()
+        kinds.append(("base" in manager.wait().rows and sum(manager.wait().rows["base"].values()) >= 50,
+                      "another decay or estimator" in caplog.text))
+        again = oracle.build("momentum", seed=11)
+        again.load_adaptcp(tmp_path)
+        oracle.check(copy, again)
+    assert kinds[1] == (True, True) and kinds[0][1] is False
+    assert manager.checkpoints[-1].rows["base"], "complete"
+
+
+def test_servers_of_other_versions_are_named(tmp_path, monkeypatch):
+    from tfadaptcp.engine import Engine
+    infos = Engine._infos
+    model = oracle.build("momentum")
+    for name, version in (("tensorflow", "2.15.0"), ("tfadaptcp", "0.0.1")):
+        def other(self, *args, name=name, version=version):
+            found = infos(self, *args)
+            found[0]["versions"][name] = version
+            return found
+
+        monkeypatch.setattr(Engine, "_infos", other)
+        with pytest.raises(tfadaptcp.ServerMismatchError, match=f"ps 0 .*Received: .*'{name}': '{version}'.*Expected: "):
+            tfadaptcp.CheckpointManager(model, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_before_a_checkpoint_has_a_name(tmp_path, monkeypatch):
+    model = oracle.build("momentum")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(manager), "_next_name", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.save()
+    manager.save()
+    assert manager.wait().step == 0
+
+
+def test_close_tells_of_a_failure_that_nobody_was_told_of(tmp_path, caplog):
+    model = oracle.build("momentum")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    manager.save()
+    manager.wait()
+
+    def refuse(op, path):
+        if op == "create" and "manifests" in path:
+            raise OSError(28, "no room", path)
+
+    set_fault_hook(refuse)
+    manager.save()
+    manager.engine.wait_for_writer(30)
+    set_fault_hook(None)
+    manager.restore()  # takes notice of its end
+    caplog.clear()
+    manager.close()
+    assert "The last checkpoint failed" in caplog.text

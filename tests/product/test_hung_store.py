@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import threading
 import time
 
@@ -82,6 +83,7 @@ def test_a_cut_while_the_one_before_has_not_ended(life):
             time.sleep(0.01)
         number = life.manager._pending.draft.sequence
         assert f"checkpoint {number} is still being saved" in cut()
+        assert life.manager.stats()["pending_seconds"] > 0
         giving_up = threading.Thread(target=engine.resolve, args=(number, False))
         giving_up.start()  # and it waits until the save has left behind what hangs
         while "is still being saved" in (refused := cut()):
@@ -126,7 +128,7 @@ def test_a_manifest_that_arrives_after_the_next_checkpoint(life):
 
 
 def test_a_start_and_a_claim_that_arrives_late(life):
-    assert "could not write" in hang(life, "probe-", 1, life.start)
+    assert re.search("start-up probe.*No answer.*could not write", hang(life, "probe-", 1, life.start))
     faults.set_plan("match=/claims/;hang@1")
     with impatient(life), pytest.raises(tfadaptcp.AdaptCPError, match="No answer after .*claims"):
         life.start()

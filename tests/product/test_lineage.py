@@ -1,8 +1,11 @@
 """Which heads follow one another, and so age out: complete ones too; and what a manager may go on from."""
 
 import dataclasses
+import errno
 import os
+import shutil
 import threading
+import time
 
 import pytest
 import tensorflow as tf
@@ -14,8 +17,12 @@ from tests.support.fitting import data
 from tests.support.saving import heads_of
 from tfadaptcp import claiming
 from tfadaptcp.checkpoint import chain, claims, layout
+from tfadaptcp.checkpoint.faults import set_fault_hook
 from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.engine import Engine
 from tfadaptcp.leftovers import Leftovers
+
+pytestmark = pytest.mark.usefixtures("no_hook_stays")
 
 
 def save(manager, model, seed):
@@ -260,3 +267,145 @@ def test_a_new_manager_ends_the_scan_of_the_one_before(tmp_path, monkeypatch):
     assert not voided
     save(second, model, 3)
     assert len(voided) == 1
+
+
+def test_another_directory_saves_first_after_a_rollback(tmp_path, monkeypatch):
+    """Then the restored head was not published again, and until a base was written the newest was what had been rolled back."""
+    model = oracle.build("adam")
+    first, second = (tfadaptcp.CheckpointManager(model, tmp_path / name, "incremental") for name in "ab")
+    kept = save(first, model, 1)
+    name = first.latest_checkpoint
+    save(first, model, 2)
+    model.load_adaptcp(tmp_path / "a", name)
+    later = save(second, model, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(first.engine, "save", lambda *_: 1 / 0)
+        first.save()
+        with pytest.raises(tfadaptcp.SaveFailedError):
+            first.wait()
+    check_newest(tmp_path / "a", kept)
+    check_newest(tmp_path / "b", later)
+    # And the trackers go on from neither: what was saved in the one is not in the other.
+    for turn in range(4, 8):
+        manager = (first, second)[turn % 2]
+        copy = save(manager, model, turn)
+        check_newest(tmp_path / "ab"[turn % 2], copy)
+
+
+def test_room_that_a_failed_attempt_has_taken_in_a_remote_store(tmp_path, monkeypatch):
+    """Nothing was removed before a checkpoint was committed, and none could be, as there was no room."""
+    directory = f"ram://{tmp_path.name}-{os.getpid()}/checkpoints"
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, directory, "incremental")
+    save(manager, model, 1)
+    saved = manager.engine.save
+
+    def full(*args):
+        saved(*args)  # what was written before the rest had no room
+        raise tfadaptcp.StoreUnavailableError("no room")
+
+    def attempts():
+        return tf.io.gfile.listdir(f"{directory}/data")
+
+    before = attempts()
+    with monkeypatch.context() as patched:
+        patched.setattr(manager.engine, "save", full)
+        for _ in range(2):
+            with pytest.raises(tfadaptcp.StoreUnavailableError):
+                save(manager, model, 2)
+    left = set(attempts()) - set(before)
+    assert len(left) == 1, "the one before was removed"
+
+    def when_there_is_room(*args):
+        while left & set(attempts()):
+            time.sleep(0.01)
+        return saved(*args)
+
+    monkeypatch.setattr(manager.engine, "save", when_there_is_room)
+    check_newest(directory, save(manager, model, 3))
+
+
+def test_a_start_on_a_disk_that_a_killed_attempt_has_filled(tmp_path, caplog):
+    """The start-up probe failed, and so did the head that was to be published again: nobody removed anything."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
+    copy = save(manager, model, 1)
+    manager.close()
+    head = heads_of(tmp_path)[-1].head
+    left = tmp_path / layout.data_path(layout.head_name(head.generation, head.sequence + 1, head.run)) / "base-ps0-00000.seg"
+    left.parent.mkdir()
+    left.write_bytes(b"x")
+
+    def no_room(op, path):
+        if op == "write" and left.exists():
+            raise OSError(errno.ENOSPC, "no room", path)
+
+    set_fault_hook(no_room)
+    fresh = oracle.build("adam", seed=4)
+    manager = tfadaptcp.CheckpointManager(fresh, tmp_path, "incremental")
+    assert "is full; checkpoints fail until there is room" in caplog.text
+    manager.restore()
+    oracle.check(copy, fresh)
+    copy = save(manager, fresh, 2)
+    assert not left.exists()
+    check_newest(tmp_path, copy)
+
+
+def test_a_manifest_that_could_not_be_synced_nor_removed(tmp_path):
+    """It is there, and a second sync says it is durable, though the kernel may have dropped it: it is not acknowledged. Its
+    data goes when it is too old, all the same."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental", max_to_keep=1)
+    save(manager, model, 1)
+
+    def broken(op, path):
+        if "/manifests/" in path and op in ("fsync", "delete"):
+            raise OSError(errno.EIO, "broken", path)
+
+    set_fault_hook(broken)
+    with pytest.raises(tfadaptcp.CommitOutcomeUnknownError, match="may not survive"):
+        save(manager, model, 2)
+    set_fault_hook(None)
+    unknown = heads_of(tmp_path)[-1].name
+    for turn in range(3, 8):
+        copy = save(manager, model, turn)
+    assert unknown not in [head.name for head in heads_of(tmp_path)]
+    assert not (tmp_path / "data" / unknown).exists() or any(
+        unknown in ref.path for head in heads_of(tmp_path) for ref in head.objects)
+    check_newest(tmp_path, copy)
+
+
+def test_a_model_that_can_not_be_tracked_anew_at_once(tmp_path, monkeypatch):
+    """`fit` ended, whatever it was to do when a checkpoint fails."""
+    model = oracle.build("adam")
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, 2, on_pending="wait", save_at_end=False)
+    attach, failed = Engine._attach, []
+
+    def slow_gate(self):
+        if callback.manager is not None and not failed:
+            failed.append(self)
+            raise tf.errors.DeadlineExceededError(None, None, "the gate")
+        attach(self)
+
+    class Grow(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 3:
+                self.model.extra = tf.Variable(1.0, name="extra")
+
+    monkeypatch.setattr(Engine, "_attach", slow_gate)
+    model.fit(data(8), callbacks=[Grow(), callback], verbose=0)
+    assert failed and callback.manager.stats()["committed"] >= 2
+    assert any(spec.name == "extra" for spec in heads_of(tmp_path)[-1].dense)
+
+
+def test_a_directory_that_is_gone_is_no_matter_of_the_others(tmp_path):
+    """What the model came from elsewhere was forgotten with it, and heads there had no successor, and stayed for ever."""
+    model = oracle.build("adam")
+    for turn in range(4):
+        managers = [tfadaptcp.CheckpointManager(model, tmp_path / name, max_to_keep=1) for name in ("scratch", "kept")]
+        copy = [save(manager, model, 2 * turn + i) for i, manager in enumerate(managers)][1]
+        for manager in managers:
+            manager.close()
+        shutil.rmtree(tmp_path / "scratch")
+    assert len({head.identity for head in heads_of(tmp_path / "kept")}) == 1
+    check_newest(tmp_path / "kept", copy)

@@ -302,7 +302,10 @@ BAD_REQUESTS = {
     "verify_segment": [{"object": {"path": "/nowhere", "rows": 3}}, {"object": 3}, {"specs": 3}],
     "restore_begin": [{"next_sequence": "x"}, {"session": 3}],
     "restore_rows": [{"shard": "x"}, {"head": []}],
-    "read_dense": [{"names": [3]}, {"objects": 3, "names": ["x"]}],
+    "read_dense": [{"specs": None, **request} for request in (
+        {"slices": [3]}, {"slices": [{"name": "x", "offset": [], "shape": []}], "objects": 3},
+        {"slices": [{"name": "x", "offset": [0], "shape": []}]}, {"slices": [{"name": "x", "offset": ["x"], "shape": [1]}]},
+        {"slices": []}, {"slices": [{"name": "x", "offset": [0], "shape": [1 << 62]}]}, {})],
 }
 
 
@@ -322,8 +325,8 @@ def test_no_request_ends_the_process(tmp_path):
             lib.adaptcp_cut(json.dumps(good))
         for request in requests:
             text = json.dumps({**good, **request})
-            with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError,
-                                tf.errors.NotFoundError)):
+            with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError, tf.errors.NotFoundError,
+                                tf.errors.ResourceExhaustedError)):
                 if op == "save":
                     lib.adaptcp_save(text, [tf.zeros(2)] * len(request.get("dense", [])))
                 elif op == "restore_rows":

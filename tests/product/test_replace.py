@@ -1,5 +1,6 @@
 """Clear, import and load of tracked tables: what was at the cut is saved, and what came after is in the next base."""
 
+import os
 import threading
 
 import pytest
@@ -229,3 +230,38 @@ def test_clears_race_with_writers_and_the_drain(models, tmp_path):
             manager.wait()
     assert max(copy.rows()["emb0-parameter"] for copy in copies.values()) >= KEYS
     check_all(tmp_path, copies, target)
+
+
+class HeldLoad:
+    """Loads a file that is not there yet into a table: the op waits for it."""
+
+    def __init__(self, table, directory, keys):
+        source = de.CuckooHashTable(tf.int64, tf.float32, tf.zeros([oracle.DIM]), name="source", checkpoint=False)
+        source.insert(keys, tf.random.normal([len(keys), oracle.DIM]))
+        source.save_to_file_system(str(directory), file_name="held", buffer_size=16)
+        self._path = str(next(path for path in directory.iterdir() if "keys" in path.name))
+        with open(self._path, "rb") as file:
+            self._content = file.read()
+        os.remove(self._path)
+        os.mkfifo(self._path)
+        self._thread = threading.Thread(target=table.load_from_file_system, args=(str(directory),),
+                                        kwargs={"file_name": "held", "buffer_size": 16}, daemon=True)
+        self._thread.start()
+
+    def let_go(self):
+        with open(self._path, "wb") as file:  # as soon as the op has opened it
+            file.write(self._content)
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def test_a_load_into_a_table_that_nobody_tracks_holds_no_cut_up(models, tmp_path):
+    """It held the gate of the process, so that every cut failed, and updates waited with it."""
+    model = models[0]
+    manager, copies = start(model, tmp_path / "checkpoints")
+    table = de.CuckooHashTable(tf.int64, tf.float32, tf.zeros([oracle.DIM]), name="untracked", checkpoint=False)
+    (tmp_path / "files").mkdir()
+    load_of = HeldLoad(table, tmp_path / "files", tf.range(40, dtype=tf.int64))
+    save(manager, model, copies)
+    load_of.let_go()
+    check_all(tmp_path / "checkpoints", copies, models[1])

@@ -1,6 +1,7 @@
 """Bases without a cut: read beside training and checkpoints, and used by the right heads only."""
 
 import threading
+import time
 
 import pytest
 
@@ -265,3 +266,39 @@ def test_a_scan_is_given_up_beside_which_a_checkpoint_ran_out_of_time(tmp_path, 
     job.write(range(5))
     job.save()
     job.check_all()
+
+
+def test_a_scan_that_ends_with_a_reply_that_makes_no_sense(tmp_path, monkeypatch):
+    """It was neither ready nor failed, and no other base was ever begun."""
+    job = Job(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(scanned_base, "refs_of", lambda *_: 1 / 0)
+        job.begin_base(range(300))
+        end_scan(job.manager)
+    bases = job.manager.stats()["bases"]
+    for i in range(3):
+        job.write(range(i, i + 50))
+        job.save()
+        end_scan(job.manager)
+    assert job.manager.stats()["bases"] == bases + 1
+    job.check_all()
+
+
+def test_a_scan_that_is_given_up_before_it_reads(tmp_path):
+    """What voided it found no scan yet, and it read all tables for nobody."""
+    job = Job(tmp_path / "checkpoints")
+    job.write(range(300))
+    job.save()
+    manager, buffer_dir = job.manager, tmp_path / "buffer"
+    started = job.head().sequence
+    job.write(range(5))
+    with faults.hanging(f"match={buffer_dir};hang@1"):
+        scan = scanned_base.ScannedBase(manager.engine, job.directory, manager._next_name(), started,
+                                        {**job.options.for_hosts(str(buffer_dir)), "quantization": {}})
+        while faults.count() < 1:
+            assert scan.is_running
+            time.sleep(0.01)
+        manager.engine.void_scans(10)
+    scan._thread.join(60)
+    assert scan.has_failed
+    assert not (tmp_path / "checkpoints" / "data" / scan.name).exists()

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import tfadaptcp
+from tests.product.test_roundtrip import POLICIES
 from tests.support import oracle, rows
 from tfadaptcp import cli, policies
 from tfadaptcp.checkpoint import commit, format as segment_format
@@ -66,6 +67,16 @@ def test_two_shards_in_one_process(policy, tmp_path):
     fresh = build(2, seed=77)
     fresh.load_adaptcp(tmp_path)
     oracle.check(copies[head.name], fresh)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_four_shards_under_every_policy(policy, tmp_path):
+    """(DeepRec#999, PR#983)"""
+    copies = make_checkpoints(build(4), tmp_path, policy)
+    fresh = build(4, seed=77)
+    for name in reversed(copies):
+        fresh.load_adaptcp(tmp_path, name)
+        oracle.check(copies[name], fresh, name)
 
 
 def test_each_object_is_read_once(tmp_path, monkeypatch):

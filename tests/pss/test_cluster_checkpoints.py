@@ -76,8 +76,28 @@ def test_custom_coordinator_loop(tmp_path):
 
 def test_a_restarted_ps_blocks_saves(tmp_path):
     found = run("restarted_ps_blocks_saves", tmp_path / "checkpoints", tmp_path / "oracle")
-    assert found["error"] and "ps" in found["error"], found
+    save, *restores = found["errors"]
+    assert save.startswith("SaveFailedError: ") and "ps 1 (/job:ps/replica:0/task:1/" in save, found
+    assert [error.split(":")[0] for error in restores] == ["RestoreFailedError"] * 2, found
+    assert all("ps 1 (/job:ps/replica:0/task:1/" in error for error in restores), found
     assert found["heads"] == [found["before"]]
+
+
+def test_servers_without_tfadaptcp_are_named(tmp_path):
+    manager, _, left = run_job(JOBS, "servers_without_tfadaptcp", 200, {"CHECKPOINTS": str(tmp_path)}, fresh=True)
+    assert manager.startswith("ServerMismatchError: ") and "without tfadaptcp" in manager and "/job:ps" in manager, manager
+    assert left == []
+
+
+def test_cuts_wait_for_steps_unless_they_are_frequent(tmp_path):
+    found = run("cuts_that_wait_and_cuts_that_do_not", tmp_path / "checkpoints", tmp_path / "oracle")
+    # The first knows of no interval. The last of a fit has nothing to wait for.
+    assert found["frequent"][0] == "step" and "row" in found["frequent"][1:], found
+    assert found["last"] == "step" and found["wrong"] == []
+    # One short interval, at the end of a fit, does not make the next one's cuts inconsistent.
+    assert found["rare"] == [["step", 155], ["step", 255], ["step", 265]], found
+    assert found["skipped"] == [None, 1] and found["restore"].startswith("DeadlineError: Scheduled steps"), found
+    assert found["unchanged"] and found["after"] == "step"
 
 
 def test_a_second_coordinator_inherits_no_rows_and_restores(tmp_path):

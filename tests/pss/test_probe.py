@@ -10,3 +10,6 @@ def test_a_path_that_is_not_the_same_directory_everywhere(tmp_path):
     assert elsewhere.startswith("StoreUnavailableError: ps 1 ") and "Received: no /proc/self/cwd/here/data/probe-" in elsewhere
     assert nowhere.startswith("StoreUnavailableError: the start-up probe")
     assert fine == "" and found["left"] == []
+    # A whole checkpoint is not damaged because one ps doesn't see it, and no older one is taken.
+    assert found["restore"].startswith("StoreUnavailableError: ") and "could not read checkpoint" in found["restore"], found
+    assert "ps 1 (/job:ps/replica:0/task:1/" in found["restore"] and "The coordinator sees that file" in found["restore"]

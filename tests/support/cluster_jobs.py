@@ -314,13 +314,27 @@ def restarted_ps_blocks_saves():
         before = manager.wait().name
         cluster.kill("ps", 1)
         cluster.restart("ps", 1)
-        try:
-            manager.save()
-            manager.wait()
-            error = ""
-        except Exception as raised:
-            error = f"{type(raised).__name__}: {raised}"
-        return {"error": error, "before": before, "heads": [info.name for info in manager.checkpoints]}
+        errors = [_error_of(lambda: manager.save() and manager.wait()), _error_of(manager.restore),
+                  _error_of(lambda: model.load_adaptcp(CHECKPOINTS))]
+        return {"errors": errors, "before": before, "heads": [info.name for info in manager.checkpoints]}
+
+
+def _error_of(call) -> str:
+    try:
+        call()
+        return ""
+    except Exception as raised:
+        return f"{type(raised).__name__}: {raised}"
+
+
+def servers_without_tfadaptcp():
+    """Servers that know TFRA alone are named before anything is tracked."""
+    with LocalCluster(1, 1, module="tests.support.stock_server") as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(1, adam())
+        return [_error_of(lambda: tfadaptcp.CheckpointManager(model, CHECKPOINTS)),
+                _error_of(lambda: model.load_adaptcp(CHECKPOINTS)) if os.listdir(CHECKPOINTS) else "nothing there",
+                sorted(os.listdir(CHECKPOINTS))]
 
 
 def _strategy_of(spec: dict):
@@ -427,12 +441,15 @@ def directory_that_one_ps_sees_elsewhere():
             model = two_tables(2, adam())
         errors = []
         for directory in ("/proc/self/cwd/here", "/proc/self/none/here", CHECKPOINTS):
-            try:
-                tfadaptcp.CheckpointManager(model, directory)
-                errors.append("")
-            except tfadaptcp.AdaptCPError as error:
-                errors.append(f"{type(error).__name__}: {error}")
-        return {"errors": errors, "left": sorted(os.listdir(os.path.join(CHECKPOINTS, "data")))}
+            errors.append(_error_of(lambda: tfadaptcp.CheckpointManager(model, directory)))
+        left = sorted(os.listdir(os.path.join(CHECKPOINTS, "data")))
+        manager = tfadaptcp.CheckpointManager(model, os.path.join(CHECKPOINTS, "here"))
+        for _ in range(2):
+            model.fit(em.batches(), steps_per_epoch=5, verbose=0)
+            manager.save()
+            manager.wait()
+        return {"errors": errors, "left": left,
+                "restore": _error_of(lambda: model.load_adaptcp("/proc/self/cwd/here"))}
 
 
 def ps_that_hangs():
@@ -467,3 +484,45 @@ def ps_that_hangs():
             model.load_adaptcp(CHECKPOINTS, name)
             found[name] = differences(expected, full_copy(model))
         return {"error": error, "wrong": found}
+
+
+def cuts_that_wait_and_cuts_that_do_not():
+    """Cuts of every tenth step of two workers do not wait for steps; of every hundredth do; and not for ever."""
+    with LocalCluster(2, 2) as cluster:
+        with cluster.strategy().scope():
+            model = two_tables(2, adam())
+            released = tf.Variable(0.0)
+        frequent = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 10, max_to_keep=99, on_pending="wait", on_failure="stop")
+        model.fit(em.batches(), steps_per_epoch=45, verbose=0, callbacks=[frequent])
+        found = {"frequent": [info.consistency for info in frequent.manager.checkpoints],
+                 "last": frequent.manager.checkpoints[-1].consistency}
+        expected = full_copy(model)
+        model.load_adaptcp(CHECKPOINTS)
+        found["wrong"] = differences(expected, full_copy(model))
+        before = {info.name for info in frequent.manager.checkpoints}
+        rare = tfadaptcp.AdaptCPCallback(CHECKPOINTS, 100, max_to_keep=99, on_pending="wait", on_failure="stop")
+        rare.manager = frequent.manager
+        for _ in range(2):
+            model.fit(em.batches(), steps_per_epoch=110, verbose=0, callbacks=[rare])
+        found["rare"] = [(info.consistency, info.step) for info in rare.manager.checkpoints if info.name not in before][-3:]
+
+        @tf.function
+        def until_released():
+            turns = 0
+            while released.read_value() < 1.0:
+                turns += 1
+            return turns
+
+        impatient = tfadaptcp.EngineOptions(drain_timeout_seconds=0.5)
+        manager = tfadaptcp.CheckpointManager(model, CHECKPOINTS, engine=impatient)
+        coordinator = cluster.coordinator()
+        coordinator.schedule(until_released)
+        expected = full_copy(model)
+        found["skipped"] = [manager.save(), manager.stats()["skipped"]]
+        found["restore"] = _error_of(lambda: model.load_adaptcp(CHECKPOINTS, engine=impatient))
+        found["unchanged"] = differences(expected, full_copy(model)) == []
+        released.assign(1.0)
+        coordinator.join()
+        found["after"] = manager.save().consistency
+        manager.wait()
+        return found

@@ -83,7 +83,7 @@ class Life:
         finally:
             if self.manager._scan is not None:  # a base that is written beside
                 self.manager._scan._thread.join(60)
-            # Failing to tidy up is raised too, after the commit.
+            # Not all servers may have been told after the commit, which is raised too.
             if self.manager._last_head is not None and self.manager._last_head.step == self.step:
                 self.acknowledged = self.step
         self.files = self.files_of(self.step)
@@ -94,7 +94,7 @@ class Life:
     def in_progress(self) -> list[str]:
         """Names of attempts whose data has to stay, as the manager has them."""
         scan = self.manager._scan
-        return self.manager._leftovers._unknown + ([] if scan is None else [scan.name])
+        return self.manager._leftovers.kept + ([] if scan is None else [scan.name])
 
     def collect(self, keep: int = KEEP) -> None:
         retention.collect(Store(), self.directory, self.manager._claim, keep, self.in_progress())
@@ -141,7 +141,7 @@ class Life:
         assert heads[-1].step == self.step
         # Data of manifests deleted by one pass goes with the next.
         self.collect()
-        if self.manager._leftovers._unknown:
+        if self.manager._leftovers.kept:
             self.start()  # its data stays while this manager lives
             self.collect()
         check_clean(Store(), self.directory, self.in_progress())

@@ -50,7 +50,7 @@ class Life:
             self.manager.wait()
         except (tfadaptcp.AdaptCPError, OSError) as raised:
             error = raised
-        # Failing to tidy up is raised too, after the commit.
+        # Not all servers may have been told after the commit, which is raised too.
         head = self.manager._last_head
         if head is not None and head.step == self.step:
             self.acknowledged = self.step

@@ -238,6 +238,10 @@ def _settle(store: Store, path: str, data: bytes, error: Exception) -> None:
         raise CommitOutcomeUnknownError(
             f"the manifest {path} may or may not exist: writing it raised {error!r}, reading it back {second!r}"
         ) from error
+    if found == data and "://" not in path and not isinstance(error, FileExistsError):
+        # The sync may be what failed: a second one would succeed, without the pages that the kernel has dropped.
+        raise CommitOutcomeUnknownError(
+            f"the manifest {path} is there, but may not survive a loss of power: writing it raised {error!r}") from error
     if found == data:
         try:
             store.sync(path)

@@ -28,7 +28,7 @@ def candidates(store: Store, directory: str, checkpoint: Optional[str]) -> List[
     for item in damaged:
         _log.warning("Passing over a manifest: %s", item.reason)
     if not heads:
-        if any(not item.torn and item.head is not None for item in damaged):
+        if any(item.is_damage for item in damaged):
             raise CheckpointCorruptError(f"{directory}: every manifest is damaged: "
                                          f"{'; '.join(item.reason for item in damaged)}")
         raise CheckpointNotFoundError(f"There is no checkpoint in {directory}.")

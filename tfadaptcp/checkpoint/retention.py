@@ -176,13 +176,13 @@ def _unreferenced(objects: List[ObjectName], heads: List[Manifest], damaged: Lis
     """Returns the objects to delete. All manifests count, those that this pass is about to delete included."""
     referenced = {ref.path for manifest in heads for ref in manifest.objects}
     torn = {item.head for item in damaged if item.torn}
-    unreadable = [item.head for item in damaged if item.head is not None and not item.torn]
-    for item in damaged:
-        if item.head in unreadable:
-            _log.warning("Keeping all data that a damaged manifest may need: %s", item.reason)
+    unreadable = [item for item in damaged if item.is_damage]
+    for item in unreadable:
+        _log.warning("Keeping all data that a damaged manifest may need: %s", item.reason)
     return [item for item in objects
             if str(item) not in referenced and _is_leftover(item.head, claim, held) and item.head not in torn
-            and not any(item.head.sequence <= head.sequence and item.head.claim <= head.claim for head in unreadable)]
+            and not any(item.head.sequence <= other.head.sequence and item.head.claim <= other.head.claim
+                        for other in unreadable)]
 
 
 def _is_leftover(head: Optional[HeadName], claim: Claim, held: Set[str]) -> bool:

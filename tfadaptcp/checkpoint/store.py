@@ -122,7 +122,7 @@ class Store:
 
         Raises:
             UnsupportedStoreError, MissingPluginError: no file system for the scheme; names the package to install.
-            StoreUnavailableError, StorePermissionError, BucketNotFoundError: says which of the four failed, and why.
+            StoreUnavailableError, StorePermissionError, BucketNotFoundError: says which of them failed, and why.
         """
         data = secrets.token_bytes(64)
         for last in (False, False, True):
@@ -142,9 +142,13 @@ class Store:
                 if last:
                     raise StoreUnavailableError(
                         f"the start-up probe of {directory} could not {step} {path}: {error}") from error
+            except DeadlineError as error:
+                raise DeadlineError(f"the start-up probe of {directory}: {error}") from error
             except OSError as error:
                 kind = type(error) if isinstance(error, StoreUnavailableError) else StoreUnavailableError
-                raise kind(f"the start-up probe of {directory} could not {step} {path}: {error}") from error
+                told = kind(f"the start-up probe of {directory} could not {step} {path}: {error}")
+                told.errno = error.errno
+                raise told from error
 
     def _calls_at_once(self, paths: Iterable[str]) -> int:
         return at_once.REMOTE_CALLS if any("://" in path for path in paths) else 1
@@ -195,19 +199,19 @@ def normalize(directory: Union[str, os.PathLike]) -> str:
     """A directory's one spelling: absolute if it is a local path, without a slash at the end.
 
     Raises:
-        ValueError: it is empty, or a URL that has lost a slash, as URLs do in a `pathlib.Path`, or has nothing but a scheme.
+        ValueError: it is empty, or no text, or a URL that has lost a slash, as URLs do in a `pathlib.Path`, or has nothing
+            but a scheme.
     """
-    text = os.fspath(directory)
-    if not text:
-        raise ValueError("directory: Received: ''. Expected: a local path or a URL")
+    text = os.fspath(directory) if isinstance(directory, (str, os.PathLike)) else None
+    if not text or not isinstance(text, str):
+        raise ValueError(f"directory: Received: {directory!r}. Expected: a local path or a URL")
     if re.match(r"[a-z][a-z0-9+.-]+:/(?!/)", text):
         slashes = ":///" if text.startswith(("file:", "hdfs:")) else "://"  # these need no host
         raise ValueError(f"directory: Received: {directory!r}, a URL with one slash. Expected: "
                          f"{text.replace(':/', slashes, 1)!r}, as a str, or {os.path.join('.', text)!r} for a local path")
-    if text.startswith("file://"):
-        text = text[len("file://"):]
-    if "://" not in text:
-        return os.path.abspath(text)
-    if not text.split("://", 1)[1].strip("/"):
+    scheme, separator, rest = text.partition("://")
+    if separator and not rest.strip("/"):
         raise ValueError(f"directory: Received: {directory!r}. Expected: a directory behind the scheme")
-    return text.rstrip("/")
+    if separator and scheme != "file":
+        return text.rstrip("/")
+    return os.path.abspath(rest if separator else text)

@@ -7,6 +7,8 @@ import argparse
 import sys
 from typing import List, Optional
 
+from tfadaptcp.errors import AdaptCPError, CheckpointCorruptError
+
 # What scripts may rely on.
 WHOLE = 0
 DAMAGED = 1
@@ -28,10 +30,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     verify.add_argument("--checkpoint", metavar="NAME", help="verify this one only, by its name")
     arguments = parser.parse_args(argv)
 
-    # After the arguments: importing TensorFlow takes seconds.
-    from tfadaptcp.cli import listing as ls
+    from tfadaptcp.cli import listing as ls  # these need what is defined here
     from tfadaptcp.cli import verifying
-    from tfadaptcp.errors import AdaptCPError, CheckpointCorruptError
     try:
         if arguments.command == "ls":
             return ls.run(arguments.directory, arguments.json)

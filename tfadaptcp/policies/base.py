@@ -49,13 +49,11 @@ class PHistogram:
         p: mean update indicator of the bucket's rows, rising from bucket to bucket; anything where there are none.
         rows: live rows in the bucket; a fraction where it was scaled up from a sample.
         unsaved: those of them that the next checkpoint has to save.
-        unsaved_p: mean update indicator of those; anything where there are none.
         bytes_per_row: what a row of the group takes in a checkpoint, slots included.
     """
     p: Tuple[float, ...]
     rows: Tuple[float, ...]
     unsaved: Tuple[float, ...] = ()
-    unsaved_p: Tuple[float, ...] = ()
     bytes_per_row: float = 1.0
 
 
