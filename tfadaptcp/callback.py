@@ -108,12 +108,11 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._stopped = False  # whether training was told to stop by the last batch
         self._unsaved = False  # whether batches came after the last checkpoint
         self._saved_step: Optional[int] = None  # that of the last checkpoint
-        self._ran_before = 0  # steps that this fit ran before the current epoch
+        self._ran_before = 0  # Keras's count of steps when the epoch began
 
     def on_train_begin(self, logs=None):
         self._refuse_others()
         self._since_due = 0
-        self._ran_before = 0
         if self.manager is not None and not self.manager.serves(self.model):
             termination.unwatch(self.manager)
             self.manager.close()
@@ -170,6 +169,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._epoch = epoch
         self._tell_of_epochs()
         self._batch = 0
+        # Not 0 in the first where another callback has set it.
+        self._ran_before = int(self.model._train_counter.numpy())
         self._stopped = False
 
     def on_train_batch_end(self, batch, logs=None):
@@ -189,14 +190,19 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         # The data may have ended before the epoch, and in the middle of an execution of several steps.
         ran = int(self.model._train_counter.numpy())
-        self._unsaved |= ran - self._ran_before != self._batch
-        self._batch, self._ran_before = ran - self._ran_before, ran
+        ran -= self._ran_before
+        if ran:  # a train function of the model's own may not count
+            self._unsaved |= ran != self._batch
+            self._batch = ran
         steps = (self.params or {}).get("steps")
         # Keras ends an epoch that was stopped in the middle as it ends any other.
         if self._batch >= steps if steps else not self._stopped:
             self._epoch, self._batch = epoch + 1, 0
         if self._save_freq == "epoch":
             self._save("wait" if self._has_to_queue() else self._on_pending)
+        is_last = self.model.stop_training or epoch + 1 == (self.params or {}).get("epochs")
+        if is_last and self._save_at_end and self._unsaved:
+            self._save("wait")  # at the end of training `EarlyStopping` puts weights of another epoch in their place
 
     def on_train_end(self, logs=None):
         call_off, self._call_off = self._call_off, None

@@ -93,7 +93,9 @@ def _sender(engine: Engine, host: Host, plan: GroupPlan) -> Callable:
             keys, p, present, values = ops.adaptcp_piece_rows(piece_request, piece, Tkeys=tf.as_dtype(theirs.key_dtype),
                                                               Tvalues=dtypes)
             keys = tf.reshape(keys, [-1])
-            shard_of = tf.cast(tf.reshape(group.variable.partition_fn(keys, ours.num_shards), [-1]), tf.int32)
+            # As TFRA, which asks nobody where there is one shard.
+            shard_of = (tf.zeros_like(keys, tf.int32) if ours.num_shards == 1 else
+                        tf.cast(tf.reshape(group.variable.partition_fn(keys, ours.num_shards), [-1]), tf.int32))
             # Tables that stay as they are get no rows.
             flags = tf.stack([tf.zeros(tf.shape(keys), tf.bool) if i is None else present[:, i] for i in take], axis=1)
             columns = [keys, p, flags] + [tf.cast(values[i], tf.as_dtype(table.dtype))

@@ -275,3 +275,25 @@ def test_a_variable_that_may_change_its_shape(shape, tmp_path):
     model.buffer = tf.Variable(np.zeros((2,) * rank, np.float32), shape=shape, name="buffer", trainable=False)
     with pytest.raises(tfadaptcp.UnsupportedVariableError, match="'buffer.*may change its shape.*Received: .*Expected"):
         tfadaptcp.CheckpointManager(model, tmp_path)
+
+
+@pytest.mark.parametrize("held", ["attributes", "list", "dict"])
+def test_an_optimizer_that_hands_variables_to_others(held, tmp_path):
+    """A legacy one tracks what it holds nowhere: steps and slots of the others were missing, silently."""
+    model = oracle.build("adam")
+    parts = {"deep": model.optimizer, "wide": tf.keras.optimizers.legacy.Ftrl()}
+
+    class Both(tf.keras.optimizers.legacy.Optimizer):
+        def __init__(self):
+            super().__init__("Both")
+            if held == "attributes":
+                self.deep, self.wide = parts.values()
+            else:
+                self.parts = list(parts.values()) if held == "list" else parts
+
+        def get_config(self):
+            return {}
+
+    model.compile(Both(), "mse")
+    with pytest.raises(ValueError, match="more than one optimizer.*Ftrl"):
+        tfadaptcp.CheckpointManager(model, tmp_path)

@@ -144,6 +144,18 @@ def test_custom_partitioner(tmp_path):
         oracle.check_placement(fresh)
 
 
+@pytest.mark.parametrize("shards", [4, 1])
+def test_a_custom_partitioner_that_thinks_of_no_single_shard(shards, tmp_path):
+    """With one shard TFRA never asks it."""
+    def of_four(keys, shard_num):
+        return tf.cast(keys % 4, tf.int32)
+
+    copies = make_checkpoints(build(shards, of_four), tmp_path)
+    fresh = build(1, of_four, seed=9)
+    fresh.load_adaptcp(tmp_path)
+    oracle.check(list(copies.values())[-1], fresh, shards=False)
+
+
 def test_a_custom_partitioner_that_changed_under_its_name(tmp_path):
     """The name can't tell; the rows must still be where they are looked up."""
     def make(step):

@@ -1,5 +1,6 @@
 """`fit` as it is used: every checkpoint holds what the model was at its cut, and says how far training had come."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_recommenders_addons.dynamic_embedding as de
@@ -171,3 +172,50 @@ def test_averages_that_replace_the_weights_at_the_end_are_saved(tmp_path):
     fresh = build()
     assert fresh.load_adaptcp(tmp_path).step == 3
     oracle.check(copy, fresh)
+
+
+def test_the_last_checkpoint_is_no_mixture_of_epochs(tmp_path):
+    """At the end of training Keras puts the dense weights of the best epoch in their place, and leaves all else."""
+    model = oracle.build("adam", tables=0)
+    stop = tf.keras.callbacks.EarlyStopping(monitor="loss", min_delta=9, patience=2, restore_best_weights=True)
+    callback, copies = tfadaptcp.AdaptCPCallback(tmp_path, 100), {}
+    watch = tf.keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: copies.update({step_of(model): [v.numpy() for v in model.trainable_variables]}))
+    model.fit(data(4), epochs=9, verbose=0, callbacks=[stop, callback, watch])
+    assert step_of(model) == 12 and np.any(model.trainable_variables[0].numpy() != copies[12][0]), "Keras has restored none"
+    info, = callback.manager.checkpoints
+    assert (info.step, info.epoch, info.batch) == (12, 3, 0)
+    model.load_adaptcp(tmp_path)
+    for variable, value in zip(model.trainable_variables, copies[12]):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_a_count_of_steps_that_another_callback_has_set(tmp_path):
+    """As `BackupAndRestore` does, which restores Keras's own count."""
+    model = oracle.build("adam")
+
+    class Restore(tf.keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.model._train_counter.assign(8)
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 1
+
+    callback = tfadaptcp.AdaptCPCallback(tmp_path)
+    model.fit(data(4), epochs=3, initial_epoch=2, verbose=0, callbacks=[Restore(), callback])
+    assert places(callback) == [(2, 2, 2)]
+
+
+def test_a_train_function_that_counts_no_steps(tmp_path):
+    model = oracle.build("adam")
+
+    def make(force=False):
+        def train(iterator):
+            return model.train_step(next(iterator))
+        model.train_function = tf.function(train)
+        return model.train_function
+
+    object.__setattr__(model, "make_train_function", make)
+    callback = tfadaptcp.AdaptCPCallback(tmp_path, "epoch", on_pending="wait")
+    model.fit(data(4), epochs=2, verbose=0, callbacks=[callback])
+    assert places(callback) == [(4, 1, 0), (8, 2, 0)]

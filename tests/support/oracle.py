@@ -44,18 +44,22 @@ def tables_of(model: tf.keras.Model) -> Iterator[tuple[str, Any]]:
     optimizer = getattr(model, "optimizer", None)
     variables = [] if optimizer is None else optimizer.variables
     variables = list(variables() if callable(variables) else variables)
-    shadows: dict[int, tuple[Any, list[Any]]] = {}
+    shadows: dict[int, tuple[Any, list[Any], list[int]]] = {}
     for layer in model._flatten_layers(include_self=False):
         if hasattr(layer, "shadow"):
-            shadows.setdefault(id(layer.params), (layer.params, []))[1].append(layer.shadow)
-    for params, places in shadows.values():
+            _, places, depths = shadows.setdefault(id(layer.params), (layer.params, [], []))
+            places.append(layer.shadow)
+            depths.append(getattr(layer, "place", "").count("/"))
+    for params, places, depths in shadows.values():
         yield params.name, params
         if params.restrict_policy is not None:
             status = params.restrict_policy.status
             yield f"{params.name}/{status.name.split('/')[-1]}", status
+        # Where there are several places their names come between those of the variable and the slot.
+        parts = 1 if len(places) == 1 else 2 + max(depths)
         for slot in variables:
             if isinstance(slot, de.TrainableWrapper) and any(slot.ids is shadow.ids for shadow in places):
-                yield f"{params.name}/{'/'.join(slot.params.name.split('/')[-min(len(places), 2):])}", slot.params
+                yield f"{params.name}/{'/'.join(slot.params.name.split('/')[-parts:])}", slot.params
 
 
 def take(model: tf.keras.Model) -> Copy:

@@ -198,11 +198,17 @@ def _slots(ids: Set[int], optimizer: Any) -> Dict[str, Any]:
     """The slot variables of an embedding variable by name: a slot's shadow shares the ids of one of the variable's own.
 
     A variable that is looked up in several places has slots for each, which then are named after the place too.
+
+    Raises:
+        CheckpointMismatchError: two slots of one name.
     """
     slots = {id(slot.params): slot.params for slot in _shadows(optimizer) if id(slot.ids) in ids}.values()
-    names = [_last(slot.name) for slot in slots]
-    parts = 1 if len(set(names)) == len(names) else 2
-    return {_last(slot.name, parts): slot for slot in slots}
+    for parts in range(1, 1 + max((slot.name.count("/") + 1 for slot in slots), default=1)):
+        found = {_last(slot.name, parts): slot for slot in slots}
+        if len(found) == len(slots):
+            return found
+    raise CheckpointMismatchError(f"Slots of one embedding variable share a name. Received: {[slot.name for slot in slots]}. "
+                                  "Expected: each once")
 
 
 def _last(name: str, parts: int = 1) -> str:

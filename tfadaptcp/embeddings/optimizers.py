@@ -31,13 +31,28 @@ def check(model: tf.keras.Model, optimizer: Any) -> None:
             "XLA can't compile updates of TFRA's tables under ParameterServerStrategy. Received: an optimizer with "
             "jit_compile=True. Expected: jit_compile=False.")
     own = {id(optimizer), id(inner(optimizer))}
-    others = [item for item in Parts(model).optimizers if id(item) not in own]
+    # A legacy one that hands variables to others tracks none of them.
+    others = [item for item in [*Parts(model).optimizers, *_held(inner(optimizer))] if id(item) not in own]
     if others:
         names = [getattr(item, "_name", None) or type(item).__name__ for item in others]
         raise ValueError(
             f"Model {model.name!r} has more than one optimizer: slots and steps of the others would be missing in its "
             f"checkpoints. Received: {names} beside {inner(optimizer)._name!r}. Expected: one, or optimizer=False to "
             "checkpoint the weights only")
+
+
+def _held(optimizer: Any) -> List[Any]:
+    """The optimizers that one holds in its attributes."""
+    found, left, seen = [], list(vars(optimizer).values()), {id(optimizer)}
+    while left:
+        item = left.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, OPTIMIZERS):
+            found.append(item)
+        left += [held for _, held in _below(item)]
+    return found
 
 
 def inner(optimizer: Any) -> Any:
