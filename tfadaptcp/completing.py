@@ -32,7 +32,8 @@ def complete(pending: Pending, replies: Dict[int, Dict[str, Any]], directory: st
     measured = measurements.smoothed(chain.measured(pending.lineage), pending.interval, read_speed, written, replies)
     told: Dict[str, Any] = {"predicted": pending.predicted, "actual": actual}
     stats = {**chain.chain_stats(pending.parent, pending.is_base, objects, draft.sequence, draft.groups,
-                                 None if scan is None else scan.since, chain.restores(pending.lineage)),
+                                 None if scan is None else scan.since, chain.restores(pending.lineage),
+                                 draft.policy["quantization"] if scan is None else scan.quantization),
              **told, chain.MEASURED: measured, "captured": captured, "bytes": sizes}
     manifest = dataclasses.replace(draft, objects=objects, rows=sum_rows(objects), stats=stats)
     return manifest, {**pending.decision.record, **measured, **told, **measurements.of_scan(scan),

@@ -168,7 +168,7 @@ class CheckpointManager:
         pending = self._begin(lambda name, replaced: self._cut(name, replaced, consistency, epoch, batch, epoch_start_step))
         self._last.update(drain_wait_seconds=drained - start, cut_seconds=time.monotonic() - drained)
         if self._options.capture == "blocking":
-            self._join(pending)
+            self._wait_until(pending, pending.is_stored.wait)
         elif self._options.capture == "snapshot":
             self._engine.wait_captured(pending.draft.sequence, self._options.timeout_seconds + pending.more_seconds)
         self._last["blocked_seconds"] = time.monotonic() - began
@@ -184,8 +184,9 @@ class CheckpointManager:
             SaveFailedError, StoreUnavailableError, FencedError, ...: what failed since the last call, once. Training may
                 go on: the rows are unsaved again and belong to the next checkpoint.
         """
-        if self._pending is not None:
-            self._join(self._pending)
+        pending = self._pending
+        if pending is not None:
+            self._wait_until(pending, lambda seconds: pending.thread.join(seconds) or not pending.thread.is_alive())
         error = self.poll()
         if error is not None:
             raise error
@@ -335,10 +336,9 @@ class CheckpointManager:
         except tf.errors.OpError as error:
             raise SaveFailedError(f"Model {self._model.name!r} could not be tracked: {error}") from error
 
-    def _join(self, pending: Pending) -> None:
+    def _wait_until(self, pending: Pending, wait: Callable[[float], bool]) -> None:
         patience = self._options.patience_seconds + pending.more_seconds
-        pending.thread.join(patience)
-        if pending.thread.is_alive():
+        if not wait(patience):
             raise DeadlineError(f"Checkpoint {pending.draft.name} has not ended within {patience:g} s.")
 
     def _skip(self, why: str) -> None:
@@ -420,8 +420,11 @@ class CheckpointManager:
             self._scan_tries.dropped(failed)
             self._scan = None
         scan = self._scan if self._scan is not None and self._scan.is_ready else None
-        if scan is not None:
-            stats = dataclasses.replace(stats, **scan.since)
+        if self._scan is not None:
+            # The chain that begins with it keeps what is written from its start on, while it is still being read, too.
+            since = self._scan.since
+            stats = dataclasses.replace(
+                stats, **since, last_period=stats.checkpoints_since_base - since["checkpoints_since_base"])
         is_base = head is None or replaced or chain.needs_base(head, groups)
         begin_scan = False
         if not is_base and self._scan is None and deciding.base_due(self._policy, stats):
@@ -458,7 +461,8 @@ class CheckpointManager:
         self._step_of_last_cut = draft.step
         if begin_scan:
             self._scan = ScannedBase(self._engine, self._directory, self._next_name(), name.sequence,
-                                     {**self._options.for_hosts(self._buffer_dir), "quantization": request["quantization"]})
+                                     {**self._options.for_hosts(self._buffer_dir), "quantization": request["quantization"]},
+                                     decided)
         now = time.monotonic()
         kept = chain.next_objects(head, is_base, [] if head is None else [ref for ref in head.objects if ref.kind == "dense"],
                                   None if scan is None else (scan.start, scan.objects))
@@ -491,6 +495,12 @@ class CheckpointManager:
 
     def _finish(self, pending: Pending, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]]) -> None:
         """Background thread: writes, commits, tells the hosts, tidies up."""
+        try:
+            self._store_and_tidy(pending, request, copies)
+        finally:
+            pending.is_stored.set()
+
+    def _store_and_tidy(self, pending: Pending, request: Dict[str, Any], copies: Dict[int, List[tf.Tensor]]) -> None:
         draft = pending.draft
         start = time.monotonic()
         try:
@@ -533,6 +543,7 @@ class CheckpointManager:
         except BaseException as error:
             pending.error = error
             _log.warning("Checkpoint %s is committed, but parameter servers could not be told: %s", draft.name, error)
+        pending.is_stored.set()
         try:
             self._leftovers.collect(self._claim, scan)
             self._attempt_failed = False

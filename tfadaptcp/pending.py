@@ -24,4 +24,6 @@ class Pending:
     lineage: Optional[Manifest]  # the parent, or the head that the model goes on from though trackers don't
     cut_at: float  # monotonic
     thread: Optional[threading.Thread] = None
+    # Set when it has been committed, or has failed: before what is tidied up after it.
+    is_stored: threading.Event = dataclasses.field(default_factory=threading.Event)
     error: Optional[BaseException] = None

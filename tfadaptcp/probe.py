@@ -6,13 +6,16 @@ import errno
 import logging
 import math
 import os
+import random
 import secrets
+import time
 from typing import Optional, Union
 
 import tensorflow as tf
 
 from tfadaptcp import errors
 from tfadaptcp.checkpoint import layout
+from tfadaptcp.checkpoint.remote_files import is_transient
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.engine import LOCAL, Engine, Host, here
 from tfadaptcp.errors import StorePermissionError, StoreUnavailableError
@@ -57,7 +60,7 @@ def check(engine: Engine, store: Store, directory: str, buffer_dir: Optional[str
         _log.error("%s is full; checkpoints fail until there is room: %s", directory, error)
         is_full = True
     if hosts:
-        engine.parallel({(index, 0): lambda host=host: _check_host(host, store, directory, is_full)
+        engine.parallel({(index, 0): lambda host=host: _check_host(host, store, directory, is_full, 0.8 * timeout_seconds)
                          for index, host in hosts.items()},
                         timeout_seconds)
     if buffer_dir is not None:
@@ -78,10 +81,13 @@ def _check_buffer(engine: Engine, host: Host, buffer_dir: str) -> None:
               reply["path"], reply["free_bytes"], reply["removed"])
 
 
-def _check_host(host: Host, store: Store, directory: str, is_full: bool) -> None:
+def _check_host(host: Host, store: Store, directory: str, is_full: bool, retry_seconds: float) -> None:
     content = secrets.token_hex(16)
     who = host.name
-    for last in (False, False, True):
+    until = time.monotonic() + (retry_seconds if "://" in directory else 0)
+    wait = 0.1
+    tries = 0
+    while True:
         path = join(directory, layout.DATA, layout.PROBE_PREFIX + secrets.token_hex(6))
         try:
             # TensorFlow's own op: a host that can't even do this can't write segments.
@@ -93,12 +99,19 @@ def _check_host(host: Host, store: Store, directory: str, is_full: bool) -> None
                 raise  # of the host, not of its files
             if is_full and isinstance(error, tf.errors.ResourceExhaustedError):
                 return  # as for the coordinator; one that writes elsewhere has room there
-            kind = StorePermissionError if isinstance(error, tf.errors.PermissionDeniedError) else StoreUnavailableError
+            passes = "://" in directory and is_transient(error)
+            if passes and time.monotonic() + wait < until:
+                time.sleep(wait * random.uniform(0.5, 1.0))
+                wait = min(2 * wait, 10.0)
+                continue
+            refused = isinstance(error, tf.errors.PermissionDeniedError) and not passes
+            kind = StorePermissionError if refused else StoreUnavailableError
             raise kind(f"{who} can't write to {directory}: {error.message}") from error
+        tries += 1
         try:
             found = store.read(path)
         except FileNotFoundError as error:
-            if not last:
+            if tries < 3:
                 continue  # a retention pass elsewhere may have swept it
             raise StoreUnavailableError(
                 f"{who} does not see the same directory {directory} as the coordinator: what it wrote there is not there. "

@@ -35,11 +35,14 @@ class ScannedBase:
         name: the name of its data directory: a sequence of its own, above `start`.
         start: the cut at which it starts.
         options: those of a save's request: of the engine, and quantization.
+        quantization: as the manifest of `start` has it.
     """
 
-    def __init__(self, engine: Engine, directory: str, name: HeadName, start: int, options: Dict[str, Any]):
+    def __init__(self, engine: Engine, directory: str, name: HeadName, start: int, options: Dict[str, Any],
+                 quantization: Any = None):
         self.name = str(name)
         self.start = start
+        self.quantization = quantization
         # Of the checkpoints committed since the start, as a policy wants to know.
         self.since = {"checkpoints_since_base": 0, "bytes_written_since_base": 0, "bytes_restore_since_base": 0}
         self._engine = engine

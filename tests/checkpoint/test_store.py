@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import tensorflow as tf
@@ -264,6 +265,38 @@ def test_a_put_whose_first_attempt_arrived_after_all_succeeds(monkeypatch):
     assert Store().read("ram://late/d/o") == b"data"
     with pytest.raises(FileExistsError):
         Store().put("ram://late/d/o", b"data")
+
+
+def test_a_put_that_arrived_cut_off_is_made_again(monkeypatch):
+    write, calls = remote_files._pywrap_file_io.WriteStringToFile, []
+
+    def cut_off(path, data):
+        calls.append(path)
+        if len(calls) > 1:
+            tf.io.gfile.remove(path)  # this file system would append
+        write(path, data[:2] if len(calls) == 1 else data)
+
+    monkeypatch.setattr(remote_files._pywrap_file_io, "WriteStringToFile", cut_off)
+    Store().put("ram://short/d/o", b"data")
+    assert Store().read("ram://short/d/o") == b"data" and len(calls) == 2
+
+
+def test_directories_of_a_remote_store_are_listed_several_at_a_time(monkeypatch):
+    names = [f"ram://many/d/{i:02d}" for i in range(40)]
+    for name in names:
+        Store().put(f"{name}/o", b"")
+    listdir, running, most = tf.io.gfile.listdir, [], []
+
+    def slow(path):
+        running.append(path)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.remove(path)
+        return listdir(path)
+
+    monkeypatch.setattr(tf.io.gfile, "listdir", slow)
+    assert Store().list_each(names) == [["o"]] * 40
+    assert max(most) > 1
 
 
 def test_an_unreachable_bucket_is_not_an_empty_one():

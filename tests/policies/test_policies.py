@@ -213,3 +213,10 @@ def test_no_tensorflow_is_needed():
 def _root():
     import os
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(policies.__file__))))
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_period_that_was_none_says_nothing(last):
+    """Of a directory whose checkpoints were complete, or a table that was imported: nothing was hot for a whole period."""
+    policy = policies.Adaptive()
+    assert policy.hot_threshold(stats(last_period=last)) == policy.hot_threshold(stats(last_period=None))

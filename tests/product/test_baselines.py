@@ -147,7 +147,7 @@ def test_native_incremental_stands_still_until_all_is_stored(tmp_path, reader):
     assert training.is_alive() and manager.is_saving
     held.go()
     training.join(60)
-    assert not manager.is_saving and len(manager.checkpoints) == 1
+    assert not training.is_alive() and manager.stats()["committed"] == len(manager.checkpoints) == 1
     restores(tmp_path, reader, copy)
 
 

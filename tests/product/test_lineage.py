@@ -168,10 +168,10 @@ def test_what_a_new_base_would_have(tmp_path):
     head, = heads_of(tmp_path)
     names = [group.name for group in head.groups]
 
-    def bytes_of(sizes, in_base, now, base=None):
+    def bytes_of(sizes, in_base, now, base=None, policy=head.policy):
         objects = tuple(dataclasses.replace(ref, bytes=base or 0) if ref.kind == "base" else ref for ref in head.objects)
         return chain.policy_stats(dataclasses.replace(
-            head, objects=objects, rows={"base": dict(zip(names, in_base))}, table_rows=dict(zip(names, now)),
+            head, objects=objects, policy=policy, rows={"base": dict(zip(names, in_base))}, table_rows=dict(zip(names, now)),
             stats={**head.stats, chain.MEASURED: {"bytes_per_row": dict(zip(names, sizes))}})).bytes_of_new_base
 
     files = sum(ref.kind == "base" for ref in head.objects)
@@ -185,6 +185,10 @@ def test_what_a_new_base_would_have(tmp_path):
     assert bytes_of((4000, 40), (0, 0), (1000, 1000), 500) == 500 * files + 4_040_000
     assert bytes_of((4000, 40), (0, 0), (0, 0), 500) == 500 * files
     assert bytes_of((4000, 40), (1000, 1000), (0, 0), base) == 0
+    # Rows are written in another width than those of the base were: as they are measured.
+    assert bytes_of((400, 4), (1000, 1000), (1000, 1000), base) == pytest.approx(4_040_000)
+    narrow = {**head.policy, "quantization": {"bits": 4}}
+    assert bytes_of((400, 4), (1000, 1000), (1000, 1000), base, policy=narrow) == pytest.approx(404_000)
     stats = chain.policy_stats(head)
     assert stats.bytes_of_new_base == stats.bytes_in_base > 0
     assert stats.bytes_dense == sum(ref.bytes for ref in head.objects if ref.kind == "dense") > 0
@@ -409,3 +413,19 @@ def test_a_directory_that_is_gone_is_no_matter_of_the_others(tmp_path):
         shutil.rmtree(tmp_path / "scratch")
     assert len({head.identity for head in heads_of(tmp_path / "kept")}) == 1
     check_newest(tmp_path / "kept", copy)
+
+
+def test_training_that_stands_still_does_not_wait_for_retention(tmp_path, monkeypatch):
+    """`capture="blocking"` promises to wait until the checkpoint is durable: what is tidied up then is beside training."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, engine=tfadaptcp.EngineOptions(capture="blocking"))
+    go, collect = threading.Event(), Leftovers.collect
+    monkeypatch.setattr(Leftovers, "collect", lambda *args: go.wait(60) and collect(*args))
+    rows.write(model, range(20))
+    copy = oracle.take(model)
+    manager.save()
+    assert manager.is_saving and manager.stats()["committed"] == 1
+    check_newest(tmp_path, copy)
+    go.set()
+    manager.wait()
+    assert not manager.is_saving

@@ -231,7 +231,7 @@ def test_blocking_capture(tmp_path):
                                           engine=dataclasses.replace(tfadaptcp.EngineOptions(), capture="blocking"))
     copy = oracle.take(model)
     manager.save()
-    assert not manager.is_saving and len(manager.checkpoints) == 1
+    assert manager.stats()["committed"] == 1 and len(manager.checkpoints) == 1
     rows.write(model, range(100))
     model.load_adaptcp(tmp_path)
     oracle.check(copy, model)

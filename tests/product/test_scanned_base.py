@@ -13,6 +13,7 @@ from tfadaptcp import EngineOptions, policies, scanned_base
 from tfadaptcp.checkpoint import commit, retention
 from tfadaptcp.checkpoint.faults import set_fault_hook
 from tfadaptcp.checkpoint.store import Store
+from tfadaptcp.policies.base import PolicyStats
 
 pytestmark = pytest.mark.usefixtures("no_hook_stays")
 
@@ -96,6 +97,9 @@ def test_only_heads_cut_after_the_scan_go_by_it(before, tmp_path, monkeypatch):
         job.write([*range(20), 200 + i])
         rows.remove(job.model, [3 + i, 100 + i])
         during.append(job.save())
+    # As of the chain that begins with the scan: what is cold now is read as long as that is.
+    expected = [job.policy.hot_threshold(PolicyStats(has_base=True, checkpoints_since_base=k)) for k in range(4)]
+    assert [head.policy["threshold"] for head in during] == expected and expected[0] < 1
     assert {head.base_sequence for head in [started, *during]} == {first.sequence}
     held.go()
     assert end_scan(job.manager)

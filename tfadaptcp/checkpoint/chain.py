@@ -10,6 +10,8 @@ from tfadaptcp.policies.base import PolicyStats
 _KEY = "chain"
 _MIXED = "mixed_shards"
 _RESTORES = "restores"
+# How the values of its base are encoded, as `policy` of a manifest says it of what that has written.
+_QUANTIZATION = "base_quantization"
 # And what was measured on the way.
 MEASURED = "measured"
 _MEASURED = ("seconds_per_interval", "write_bytes_per_second", "read_bytes_per_second")
@@ -76,11 +78,12 @@ def after_restore(head: Manifest) -> Manifest:
 
 def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[ObjectRef], sequence: int,
                 groups: Tuple[GroupSpec, ...], since_scan: Optional[Dict[str, int]] = None,
-                restores: int = 0) -> Dict[str, Any]:
-    """Returns the entry of `Manifest.stats` that `policy_stats` and `is_mixed` need of the head made of `objects`.
+                restores: int = 0, base_quantization: Any = None) -> Dict[str, Any]:
+    """Returns the entries of `Manifest.stats` that `policy_stats` and `is_mixed` need of the head made of `objects`.
 
     `since_scan` are the sums over the checkpoints since the start of a scanned base that the head is the first to go by;
-    `restores` those of its lineage, which may be older than its chain.
+    `restores` those of its lineage, which may be older than its chain; `base_quantization` how the values of the base were
+    encoded, if it is a new one.
     """
     objects = list(objects)
     before = policy_stats(parent)
@@ -99,8 +102,11 @@ def chain_stats(parent: Optional[Manifest], is_base: bool, objects: Iterable[Obj
                  else before.checkpoints_since_base - since_scan["checkpoints_since_base"]}
     # Nobody restores between the start of a scanned base and its use.
     is_renewed = is_base or since_scan is not None
+    if not is_renewed:
+        base_quantization = None if parent is None else parent.stats.get(_QUANTIZATION)
     mixed = not is_renewed and parent is not None and (is_mixed(parent) or parent.groups != groups)
-    return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed, _RESTORES: restores}}
+    return {_KEY: {**entry, "bytes_last_checkpoint": written, _MIXED: mixed, _RESTORES: restores},
+            _QUANTIZATION: base_quantization}
 
 
 def last_bytes(head: Manifest) -> Tuple[int, int]:
@@ -118,7 +124,8 @@ def _mean_size(head: Manifest) -> float:
 
 def _bytes_of_new_base(head: Manifest) -> float:
     """As the last one, for the rows that there are now: in proportion, groups weighed by the size that their rows have been
-    measured to have. Of a tiny base the frames of files are much, and stay as they are when rows come."""
+    measured to have. Of a tiny base the frames of files are much, and stay as they are when rows come. If rows are quantised
+    otherwise by now, as they are measured."""
     sizes, base = measured(head).get("bytes_per_row", {}), _bytes(head, "base")
     if not sizes or not head.table_rows:
         return base
@@ -127,6 +134,8 @@ def _bytes_of_new_base(head: Manifest) -> float:
         return sum(size * rows.get(group, 0) for group, size in sizes.items())
 
     now, then = weighed(head.table_rows), weighed(head.rows.get("base", {}))
+    if _QUANTIZATION in head.stats and head.stats[_QUANTIZATION] != head.policy.get("quantization"):
+        return now
     if now >= then:
         return min(base * now / then, base + now - then) if then else base + now
     return base * now / then

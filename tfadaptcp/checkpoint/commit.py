@@ -149,7 +149,8 @@ def is_there(store: Store, directory: str, manifest: Manifest) -> bool:
     for ref in manifest.objects:
         name = layout.parse_object(ref.path)
         names.setdefault(name.head, set()).add(name.name)
-    return all(expected.issubset(store.list(join(directory, layout.data_path(head)))) for head, expected in names.items())
+    listed = store.list_each([join(directory, layout.data_path(head)) for head in names])
+    return all(expected.issubset(found) for expected, found in zip(names.values(), listed))
 
 
 def is_removed(store: Store, directory: str, manifest: Manifest) -> bool:

@@ -178,6 +178,8 @@ def _check_values(m: Manifest) -> None:
     _require(isinstance(entry, dict), "stats.chain", entry, "an object")
     _require(all(value is None or type(value) in (bool, int, float) and value >= 0 for value in entry.values()),
              "stats.chain", entry, "numbers, none negative")
+    _require(_is_quantization(m.stats.get("base_quantization")), "stats.base_quantization", m.stats.get("base_quantization"),
+             "null, or method, bits and those of slots")
     measured = m.stats.get("measured", {})
     _require(isinstance(measured, dict), "stats.measured", measured, "an object")
     sizes = measured.get("bytes_per_row", {})

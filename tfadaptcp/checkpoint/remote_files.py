@@ -158,7 +158,10 @@ class RemoteFiles:
         """Whether an object that is there after a failed attempt of ours is whole. Raises FileExistsError if it isn't ours."""
         if _scheme(path) in hdfs.SCHEMES and tf.io.gfile.stat(path).length < len(data):
             return False  # begun; what there is of it may be out of reach with the server that had it
-        if self._read(path) != data:
+        found = self._read(path)
+        if len(found) < len(data) and data.startswith(found):
+            return False  # it was cut off on its way
+        if found != data:
             raise FileExistsError(errno.EEXIST, "the object exists already; no name is written twice", path)
         return True
 
@@ -192,7 +195,7 @@ class RemoteFiles:
             except (FileExistsError, FileNotFoundError, StoreUnavailableError):
                 raise
             except (tf.errors.OpError, OSError) as error:
-                if not _is_transient(error):
+                if not is_transient(error):
                     refused = isinstance(error, (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError))
                     raise store_error(errno.EACCES if refused else errno.EIO, f"could not {what}: {_text(error)}",
                                       path) from error
@@ -203,7 +206,8 @@ class RemoteFiles:
             wait = min(wait * 2, 10.0)
 
 
-def _is_transient(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
+    """Whether a later attempt may not meet it again."""
     return isinstance(error, (*_TRANSIENT, OSError)) or _TRANSIENT_TEXT.search(error.message or "") is not None
 
 

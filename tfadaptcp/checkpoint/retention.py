@@ -84,18 +84,15 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
 
 def _list_data(store: Store, directory: str) -> Tuple[List[ObjectName], List[HeadName], List[str]]:
     """Returns the objects, the directories that hold none, and the stray start-up probes."""
-    objects, empty_dirs, probes = [], [], []
-    for name in store.list(join(directory, layout.DATA)):
-        head = layout.parse_head(name)
-        if head is not None:
-            files = store.list(join(directory, layout.data_path(head)))
-            objects += [ObjectName(head, file) for file in files]
-            empty_dirs += [] if files else [head]
-        elif name.startswith(layout.PROBE_PREFIX):
-            probes.append(name)
-        else:
+    names = store.list(join(directory, layout.DATA))
+    heads = [head for head in map(layout.parse_head, names) if head is not None]
+    listed = list(zip(heads, store.list_each([join(directory, layout.data_path(head)) for head in heads])))
+    probes = [name for name in names if name.startswith(layout.PROBE_PREFIX)]
+    for name in names:
+        if layout.parse_head(name) is None and name not in probes:
             _log.warning("Leaving %s alone: not a data directory.", join(directory, layout.DATA, name))
-    return objects, empty_dirs, probes
+    return ([ObjectName(head, file) for head, files in listed for file in files],
+            [head for head, files in listed if not files], probes)
 
 
 def _outdated(heads: List[Manifest], damaged: List[Damaged], claim: Claim, max_to_keep: int,

@@ -8,7 +8,7 @@ import concurrent.futures
 import os
 import re
 import secrets
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from tfadaptcp import background
 from tfadaptcp.checkpoint import at_once, hdfs, layout
@@ -76,6 +76,13 @@ class Store:
     def list(self, directory: str) -> List[str]:
         """Returns the sorted names in a directory; none if the directory isn't there, and only then."""
         return self._call("list", directory, "list")
+
+    def list_each(self, directories: Sequence[str]) -> List[List[str]]:
+        """Returns `list` of each directory. Asks a remote store of several at a time."""
+        found: Dict[str, List[str]] = {}
+        at_once.each(lambda directory: found.update({directory: self.list(directory)}), directories,
+                     self._calls_at_once(directories))
+        return [found[directory] for directory in directories]
 
     def size(self, path: str) -> int:
         """Returns the size of an object in bytes. Raises FileNotFoundError if it isn't there."""

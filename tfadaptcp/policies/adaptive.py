@@ -126,8 +126,9 @@ class Adaptive:
         return marginal * stats.checkpoints_since_base > total
 
     def _period(self, stats: PolicyStats) -> int:
-        if self.renewal == "marginal" and stats.last_period is not None:
-            return max(1, stats.last_period)
+        # One of 0 or 1 was not this policy's: a table was replaced, or each checkpoint was complete.
+        if self.renewal == "marginal" and (stats.last_period or 0) > 1:
+            return stats.last_period
         return self.first_period
 
 
