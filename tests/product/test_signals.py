@@ -135,19 +135,25 @@ def test_handlers_that_are_set_over_ours_and_call_it(monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_the_handler_is_put_back_by_the_fit_after_one_that_raised(tmp_path):
+def test_the_handler_is_put_back_by_the_fit_after_one_that_raised(tmp_path, monkeypatch):
     """Who held the manager of the first, as a traceback does, kept the handler there for ever."""
     def stop(*_, **__):
         raise ArithmeticError
 
-    before = signal.getsignal(signal.SIGTERM)
-    callback = tfadaptcp.AdaptCPCallback(tmp_path / "a")
-    model = oracle.build("adam")
-    with pytest.raises(ArithmeticError):
-        model.fit(data(2), verbose=0,
-                  callbacks=[callback, tf.keras.callbacks.LambdaCallback(on_batch_end=stop)])
-    held = callback.manager
-    assert signal.getsignal(signal.SIGTERM) is termination._handle
-    other = oracle.build("adam", seed=9)
-    other.fit(data(2), verbose=0, callbacks=[callback])
-    assert signal.getsignal(signal.SIGTERM) is before and held is not callback.manager
+    # Nothing of what fits before have left.
+    monkeypatch.setattr(termination, "_managers", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(termination, "_before", [])
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        callback = tfadaptcp.AdaptCPCallback(tmp_path / "a")
+        model = oracle.build("adam")
+        with pytest.raises(ArithmeticError):
+            model.fit(data(2), verbose=0,
+                      callbacks=[callback, tf.keras.callbacks.LambdaCallback(on_batch_end=stop)])
+        held = callback.manager
+        assert signal.getsignal(signal.SIGTERM) is termination._handle
+        other = oracle.build("adam", seed=9)
+        other.fit(data(2), verbose=0, callbacks=[callback])
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler and held is not callback.manager
+    finally:
+        signal.signal(signal.SIGTERM, before)
