@@ -189,8 +189,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         # The data may have ended before the epoch, and in the middle of an execution of several steps.
-        ran = int(self.model._train_counter.numpy())
-        ran -= self._ran_before
+        ran = int(self.model._train_counter.numpy()) - self._ran_before
         if ran:  # a train function of the model's own may not count
             self._unsaved |= ran != self._batch
             self._batch = ran

@@ -1,5 +1,7 @@
 """What went wrong for others in one process, and must not here. In brackets: where it was reported."""
 
+import dataclasses
+
 import pytest
 import tensorflow as tf
 
@@ -30,20 +32,26 @@ def test_rows_restored_equal_the_manifests_for_each_table(tmp_path):
     oracle.check(copy, fresh)
 
 
-def test_a_manifest_with_other_rows_than_the_files_hold_is_refused(tmp_path):
-    """(recommenders-addons#451)"""
-    import dataclasses
+def change_manifest(directory, change):
+    """Saves a model of 20 rows, and has the manifest say what `change` makes of it. Returns the model."""
     model = oracle.build("adam")
-    manager = tfadaptcp.CheckpointManager(model, tmp_path)
+    manager = tfadaptcp.CheckpointManager(model, directory)
     rows.write(model, range(20))
     manager.save()
     manager.wait()
-    head = heads_of(tmp_path)[-1]
-    objects = tuple(ref if ref.kind != "base" else dataclasses.replace(ref, rows={group: n + 1 for group, n in ref.rows.items()})
-                    for ref in head.objects)
-    wrong = dataclasses.replace(head, objects=objects, rows=sum_rows(objects))
-    path = tmp_path / "manifests" / f"{head.name}.json"
-    path.write_bytes(wrong.to_json())
+    head = heads_of(directory)[-1]
+    (directory / "manifests" / f"{head.name}.json").write_bytes(change(head).to_json())
+    return model
+
+
+def test_a_manifest_with_other_rows_than_the_files_hold_is_refused(tmp_path):
+    """(recommenders-addons#451)"""
+    def one_more(head):
+        objects = tuple(ref if ref.kind != "base" else
+                        dataclasses.replace(ref, rows={group: n + 1 for group, n in ref.rows.items()}) for ref in head.objects)
+        return dataclasses.replace(head, objects=objects, rows=sum_rows(objects))
+
+    model = change_manifest(tmp_path, one_more)
     with pytest.raises(tfadaptcp.CheckpointCorruptError, match="20.*21"):
         model.load_adaptcp(tmp_path)
 
@@ -51,15 +59,8 @@ def test_a_manifest_with_other_rows_than_the_files_hold_is_refused(tmp_path):
 @pytest.mark.parametrize("counted", [210, 1])
 def test_a_table_that_tfra_has_miscounted_is_restored(counted, tmp_path, caplog):
     """Its count drifts with inserts and removals; in the end every checkpoint of a small table was taken for damaged."""
-    import dataclasses
-    model = oracle.build("adam")
-    manager = tfadaptcp.CheckpointManager(model, tmp_path)
-    rows.write(model, range(20))
-    manager.save()
-    manager.wait()
-    head = heads_of(tmp_path)[-1]
-    drifted = dataclasses.replace(head, table_rows={**head.table_rows, "emb0-parameter/m": counted})
-    (tmp_path / "manifests" / f"{head.name}.json").write_bytes(drifted.to_json())
+    model = change_manifest(tmp_path, lambda head: dataclasses.replace(
+        head, table_rows={**head.table_rows, "emb0-parameter/m": counted}))
     copy = oracle.take(model)
     assert model.load_adaptcp(tmp_path).rows == copy.rows()
     oracle.check(copy, model)
