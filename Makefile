@@ -111,7 +111,7 @@ demo: system-deps build data
 	@$(PY) examples/movielens_ps.py --data $(CACHE)/ml-100k </dev/null
 
 # All systems side by side: measures what is missing of the cells asked for, then reports on all there are. The core takes
-# about 170 minutes on 2 cores that nobody else uses, and 12 GB of memory; it may be interrupted and goes on. See docs/benchmarks.md.
+# about 145 minutes on 2 cores that nobody else uses, and 12 GB of memory; it may be interrupted and goes on. See docs/benchmarks.md.
 BENCH_ARGS ?= --core
 bench: system-deps build
 	@$(PIP) install --quiet -r requirements-bench.txt -c requirements-constraints.txt </dev/null

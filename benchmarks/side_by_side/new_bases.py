@@ -14,6 +14,9 @@ from benchmarks.side_by_side.systems import System
 # What is written while training stands still and would take longer on the line is written over a line so much faster
 # that it takes this.
 LONGEST_SAVE = 16.0
+# A base that takes longer to be read beside training is read on without caps after so long, and its time and CPU are
+# those of all its bytes by what it had written until then.
+LONGEST_BASE = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,8 @@ def make(cell: Cell, system: System, job: Job, saver: Any, control: Control, usu
 
     Returns:
         "seconds" that an interval with it takes longer, "cpu_seconds" that it costs more, both over what as many usual
-        intervals take; "bytes" of it; "every" how many checkpoints one comes, None: never; "others_share" meanwhile.
+        intervals take; "bytes" of it; "every" how many checkpoints one comes, None: never; "others_share" meanwhile; of
+        one beside training "share", by which these are known.
 
     Raises:
         RuntimeError: it failed.
@@ -85,13 +89,22 @@ def _beside(cell: Cell, system: System, job: Job, saver: Any, control: Control, 
         if saver.stats()["skipped"] == skipped:
             switch.turned_to = "never"
 
-    cpu = processes.cpu_seconds()
+    def is_scanning() -> bool:
+        return switch.turned_to == "now" or saver.stats()["scanning"]
+
+    began, line, cpu = time.monotonic(), control.counters(), processes.cpu_seconds()
     found = windows.run(job.train, save_with_a_base, cell.interval, 0, 1,
-                        goes_on=lambda: switch.turned_to == "now" or saver.stats()["scanning"])
-    read = processes.cpu_seconds()
+                        goes_on=lambda: is_scanning() and time.monotonic() - began < LONGEST_BASE)
+    taken, passed = watching.used(cpu, processes.cpu_seconds()), moved(line, control.counters())["bytes_written"]
+    is_part = is_scanning()
+    if is_part:
+        control.cap()
+        windows.run(job.train, save_with_a_base, cell.interval, 0, 1, goes_on=is_scanning)
+        control.cap(*REGIMES[cell.regime])
     # Compared with intervals before and after it, as the machine drifts by as much as a base costs.
+    cpu = processes.cpu_seconds()
     after = windows.run(job.train, saver.save, cell.interval, 0, max(1, len(usual.windows) // 2))
-    taken, taken_after = watching.used(cpu, read), watching.used(read, processes.cpu_seconds())
+    taken_after = watching.used(cpu, processes.cpu_seconds())
     seconds = statistics.fmean(windows.mean(usually, "seconds") for usually in (usual.windows, after))
     cpu_seconds = statistics.fmean((usual.cpu_seconds, watching.own(taken_after) / len(after)))
     # The checkpoint that goes by it, of a few steps.
@@ -99,10 +112,25 @@ def _beside(cell: Cell, system: System, job: Job, saver: Any, control: Control, 
     job.train(2 * WORKERS)
     saver.save()
     saver.finish()
-    return {"seconds": sum(window["seconds"] for window in found) - len(found) * seconds,
-            "cpu_seconds": watching.own(taken) - len(found) * cpu_seconds, "bytes": saver.stats()["scan_bytes"],
+    size = saver.stats()["scan_bytes"]
+    share = part(passed, len(found), usual, size) if is_part else 1.0
+    return {"seconds": (sum(window["seconds"] for window in found) - len(found) * seconds) / share,
+            "cpu_seconds": (watching.own(taken) - len(found) * cpu_seconds) / share, "bytes": size, "share": share,
             "every": bases.checkpoints_before_a_base(Adaptive(), usual.base, usual.rows, usual.growth),
             "others_share": max(watching.others_share(taken), watching.others_share(taken_after))}
+
+
+def part(passed: float, intervals: int, usual: Between, size: float) -> float:
+    """The share of a base of `size` bytes among the bytes that passed the line in so many intervals.
+
+    Raises:
+        RuntimeError: they are no more than those of the checkpoints.
+    """
+    share = (passed - intervals * usual.growth.written / usual.intervals) / size
+    if share <= 0:
+        raise RuntimeError(f"Received: {passed} bytes in {intervals} intervals beside a base. Expected: more than "
+                           f"{usual.growth.written} for each checkpoint")
+    return min(1.0, share)
 
 
 def _in_place(cell: Cell, system: System, job: Job, saver: Any, control: Control, usual: Between) -> Dict[str, Any]:

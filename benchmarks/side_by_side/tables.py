@@ -135,6 +135,8 @@ def _computed(cells: List[Result]) -> str:
     every, seconds, cpu, factor = (statistics.median(told[name] for told in found)
                                    for name in ("every", "seconds", "cpu_seconds", "factor"))
     scaled = "" if factor == 1 else f"; others as if {factor:.2f} times as large as measured"
+    share = statistics.median(told.get("share", 1.0) for told in found)
+    scaled += "" if share == 1 else f"; *computed* from {share:.0%} of a base"
     return (f"of {every:g} checkpoints one is a base, {found[0]['how']}, {seconds:.1f} s and {cpu:.1f} s of CPU more"
             f"{scaled}")
 

@@ -101,6 +101,61 @@ def test_a_base_in_place_is_written_over_a_faster_line_and_as_a_whole(monkeypatc
     assert told["seconds"] == pytest.approx(17 + 11.5 * 16 - 8) and told["cpu_seconds"] == -1 and told["every"] == 11
 
 
+class _Line:
+    """A job, a saver and a line, whose clock goes by what they do: intervals of 10 s, of 12 s while a base is read."""
+
+    def __init__(self, base_seconds):
+        self.now, self.bytes, self.cpu, self.caps = 0.0, 0.0, 0.0, []
+        self.left, self.is_scanning, self.new_bases, self.num_ps, self.cluster = base_seconds, False, bases.Switch(), 2, None
+
+    def train(self, steps):
+        seconds = 12.0 if self.is_scanning else 10.0
+        self.now, self.bytes, self.cpu = self.now + seconds, self.bytes + 5e6, self.cpu + seconds / 10
+        if self.is_scanning:
+            done = min(self.left, seconds if self.caps[-1] != () else 1000)
+            self.left, self.bytes = self.left - done, self.bytes + 1e6 * done
+            self.is_scanning = self.left > 0
+
+    def save(self):
+        self.is_scanning |= self.new_bases.turned_to == "now"
+
+    def finish(self):
+        pass
+
+    def stats(self):
+        return {"scanning": self.is_scanning, "skipped": 0, "scan_bytes": 240e6}
+
+    def cap(self, *given):
+        self.caps.append(given)
+
+    def counters(self):
+        return {"bytes_written": self.bytes}
+
+    def cpu_seconds(self):
+        return {"ps": self.cpu, "machine": self.cpu, "elapsed": 2 * self.now + 1}
+
+
+@pytest.mark.parametrize("seconds, is_part", [(48.0, False), (240.0, True)])
+def test_a_long_base_beside_training_is_known_by_its_beginning(monkeypatch, seconds, is_part):
+    line = _Line(seconds)
+    monkeypatch.setattr(new_bases.time, "monotonic", lambda: line.now)
+    monkeypatch.setattr(new_bases.windows.run, "__defaults__", (lambda: False, lambda: line.now))
+    monkeypatch.setattr(new_bases.watching.Processes, "of", lambda cluster: line)
+    usual = new_bases.Between([{"steps": 100, "seconds": 10.0, "save_seconds": 8.0}], 1.0, bases.Growth(5e6, 1, 1), 1e9,
+                              1e6, 11, 1.0)
+    told = new_bases._beside(training.Cell("adaptcp"), SYSTEMS["adaptcp"], line, line, line, usual)
+    # Each interval beside it, of 12 s, lasts 2 s longer; the whole base takes so many of them.
+    assert told["seconds"] == pytest.approx(2 * seconds / 12) and told["cpu_seconds"] == pytest.approx(seconds / 60)
+    assert line.left == 0 and line.caps[-1] == (2.5e6, 50e6) and (() in line.caps) == is_part
+    assert told["share"] == (pytest.approx(0.25) if is_part else 1.0)
+
+
+def test_a_base_of_which_nothing_passed_does_not_count():
+    usual = new_bases.Between([], 1.0, bases.Growth(5e6, 1, 1), 1e9, 1e6, 11, 1.0)
+    with pytest.raises(RuntimeError, match="Expected: more than 5000000.0 for each checkpoint"):
+        new_bases.part(4e6, 1, usual, 240e6)
+
+
 class _Saver:
     """Says that no base was counted."""
     new_bases = bases.Switch()

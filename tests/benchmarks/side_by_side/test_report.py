@@ -15,7 +15,8 @@ FACTS = {"machine": "a machine, 2 cores, load 0.1", "commit": "abc", "code": "12
 
 
 NEW_BASES = {
-    "adaptcp": {"every": 12, "seconds": 3.0, "how": "beside", "cpu_seconds": 4.0, "bytes": 60e6, "factor": 1.0},
+    "adaptcp": {"every": 12, "seconds": 3.0, "how": "beside", "cpu_seconds": 4.0, "bytes": 60e6, "factor": 1.0,
+                "share": 0.5},
     "check_n_run": {"every": 10, "seconds": 9.0, "how": "a snapshot", "cpu_seconds": 5.0, "bytes": 65e6,
                     "factor": 0.97}}
 
@@ -71,7 +72,7 @@ def test_tables(store, tmp_path):
     assert "the second time 1.010 (1.010 to 1.010) of the first" in text
     assert ("| AdaptCP | 0.945 (0.945 to 0.945) | 0.945 | 5.5% (5.5% to 5.5%) | 50 / 99 / 200 | 20.0 + 10.0 + 3.0 "
             "(1.0) | 25.0 (30.0) | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped | of 12 checkpoints one is a base, beside, "
-            "3.0 s and 4.0 s of CPU more |") in text
+            "3.0 s and 4.0 s of CPU more; *computed* from 50% of a base |") in text
     assert ("| 25.0 (29.0) | 25.0% | 3000 / 1000 / 500 | 2, 2 skipped | of 10 checkpoints one is a base, a snapshot, "
             "9.0 s and 5.0 s of CPU more; others as if 0.97 times as large as measured |") in text
     assert "| 50 / - / - |" in text and "| computed: written at 4.0 times the caps, 9 s added to each |" in text
