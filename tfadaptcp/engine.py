@@ -1,72 +1,33 @@
-"""The coordinator's end of the ops: one model's tables and dense variables, on all hosts that hold them.
+"""The coordinator's end of the ops: one model's tables and dense variables, on all hosts that hold them."""
 
-Every call to a host is an eager op placed there. Calls to several hosts are made in parallel, from threads with an
-executor of their own: a long op on the default one would stop all training.
-"""
-
-import concurrent.futures
 import contextlib
 import dataclasses
 import json
 import logging
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context, executor
 
-from tfadaptcp import _ops, background
+from tfadaptcp import _ops
 from tfadaptcp.checkpoint import format_types, layout, manifest
 from tfadaptcp.embeddings import dense, discovery, unsupported
 from tfadaptcp.embeddings.parts import Parts
-from tfadaptcp.errors import AdaptCPError, DeadlineError, SaveFailedError, ServerMismatchError
+from tfadaptcp.errors import DeadlineError, SaveFailedError, ServerMismatchError
+from tfadaptcp.hosts import CALL_SECONDS, LONG_SECONDS, Calls, Host, Shard, here, hosts_of, is_on, on
 from tfadaptcp.lineage import Lineage
 from tfadaptcp.policies.base import Estimation, PHistogram
 
 _log = logging.getLogger("tfadaptcp")
-LOCAL = "/job:localhost"  # the job of this process, without a cluster
-# How long a host may take to answer, where nothing else is said; and to write or list what may be terabytes.
-CALL_SECONDS = 600.0
-LONG_SECONDS = 6 * 3600.0
 # Rows for which it is not worth while to make room beforehand: they are inserted at once.
 _WORTH_ROOM = 1 << 16
 # Tables of a host. A thread waits for each, here and there.
 _GROWN_AT_ONCE = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """One shard of a group, on one host."""
-    group: discovery.Group
-    index: int
-
-    @property
-    def handles(self) -> List[tf.Tensor]:
-        return [table.variable.tables[self.index].resource_handle for table in self.group.tables]
-
-
-@dataclasses.dataclass(frozen=True)
-class Host:
-    """A parameter server, or this process: what of the model lives there.
-
-    Attributes:
-        index: the ps of segments and manifests.
-        device: its CPU, by full name.
-    """
-    index: int
-    device: str
-    shards: Tuple[Shard, ...]
-    dense: Tuple[dense.DenseSlice, ...]
-
-    @property
-    def name(self) -> str:
-        """For messages: the index alone counts only hosts that hold something of the model."""
-        return f"ps {self.index} ({self.device})"
-
-
-class Engine:
+class Engine(Calls):
     """Tracks one built model. Attaching is done at construction; several threads may call the other methods.
 
     An engine belongs to a model and lives in it: what a restore left in the trackers is what the next checkpoint goes
@@ -88,7 +49,7 @@ class Engine:
         self.dense = dense.slices(variables, optimizer, parts)
         # The names of those that are the optimizer's.
         self.dense_of_optimizer = dense.of_optimizer(self.dense, optimizer, parts)
-        self.session = layout.new_run()
+        super().__init__(hosts_of(self.groups, self.dense), layout.new_run())
         self.estimation = estimation
         self.lineage = Lineage()
         self._other_slots: Set[str] = set()  # that somebody was told of
@@ -101,7 +62,6 @@ class Engine:
         # That which writes the pending checkpoint, whichever manager took it: there is one at a time.
         self.writer: Optional[threading.Thread] = None
         self.writer_more_seconds = 0.0  # that it may take, for all that it has to write
-        self.hosts = _hosts(self.groups, self.dense)
         self._ops = _ops.lib()
         self.incarnations = {str(index): info["incarnation"] for index, info in self._infos_of_fit_servers().items()}
         self._attach()
@@ -195,9 +155,9 @@ class Engine:
         """
         handles = [dense.handle_of(item.variable) for item in host.dense]
         scalars = {name: handle for name, handle in
-                   ((name, dense.handle_of(value)) for name, value in numbers.items() if _is_on(host, value))
+                   ((name, dense.handle_of(value)) for name, value in numbers.items() if is_on(host, value))
                    if handle is not None}
-        with _on(host):
+        with on(host):
             copied, found = self._ops.adaptcp_copy_variables(
                 [handle for handle in handles if handle is not None], list(scalars.values()),
                 dtypes=[item.variable.dtype.base_dtype for item, handle in zip(host.dense, handles) if handle is not None])
@@ -243,7 +203,7 @@ class Engine:
     def void_scans(self, timeout_seconds: float) -> None:
         """Makes `scan_base` fail, on every host that answers in time."""
         with contextlib.suppress(Exception):
-            self.on_all(lambda host: self._text(host, self._ops.adaptcp_void_scans, self.session), timeout_seconds)
+            self.on_all(lambda host: self.text(host, self._ops.adaptcp_void_scans, self.session), timeout_seconds)
 
     def resolve(self, sequence: int, committed: bool, scanned_base: int = 0, best_effort: bool = False,
                 timeout_seconds: float = CALL_SECONDS) -> None:
@@ -265,7 +225,7 @@ class Engine:
         return max(info["generations"].get(directory, 0) for info in self._infos(timeout_seconds).values())
 
     def _infos(self, timeout_seconds: float = CALL_SECONDS) -> Dict[int, Dict[str, Any]]:
-        return self.on_all(lambda host: json.loads(self._text(host, self._ops.adaptcp_info)), timeout_seconds)
+        return self.on_all(lambda host: json.loads(self.text(host, self._ops.adaptcp_info)), timeout_seconds)
 
     def _infos_of_fit_servers(self) -> Dict[int, Dict[str, Any]]:
         try:
@@ -308,28 +268,19 @@ class Engine:
     def detach(self) -> None:
         """Stops tracking, on every host that still answers."""
         with contextlib.suppress(Exception):
-            self.on_all(lambda host: self._text(host, self._ops.adaptcp_detach, self.session), timeout_seconds=30)
+            self.on_all(lambda host: self.text(host, self._ops.adaptcp_detach, self.session), timeout_seconds=30)
 
     def give_up(self) -> None:
         """Detaches for good: its trackers lack rows. Another engine lists them when it is attached."""
         self.is_given_up = True
         self.detach()
 
-    # ------------------------------------------------------------- calls
-
-    def call(self, host: Host, op: Callable, request: Dict[str, Any], *inputs: Any) -> Any:
-        """Runs an op with a JSON request, and a JSON reply if it has one, on a host."""
-        text = self._text(host, op, json.dumps({**request, "session": self.session}), *inputs)
-        return None if text is None else json.loads(text)
-
-    def call_named(self, host: Host, op: Callable) -> Any:
-        """Runs an op whose only input is the session, with a JSON reply, on a host."""
-        return json.loads(self._text(host, op, self.session))
+    # ------------------------------------------------------------- tables and tensors
 
     def read_dense(self, host: Host, request: Dict[str, Any], dtypes: List[tf.DType]) -> List[tf.Tensor]:
         """Reads parts of dense tensors out of objects, on a host; those that it has written first, as they may be enough."""
         text = here(json.dumps({**request, "session": self.session, "ps": host.index}))
-        with _on(host):
+        with on(host):
             return self._ops.adaptcp_read_dense(text, Tdense=dtypes)
 
     def grow_tables(self, rows: Dict[str, int], timeout_seconds: float,
@@ -347,7 +298,7 @@ class Engine:
 
         def grow(host: Host, shard: Shard, table: discovery.Table, handle: tf.Tensor, count: int) -> int:
             request = here(json.dumps({"session": self.session, "restore": self.restore, "rows": count}))
-            with _on(host):
+            with on(host):
                 return int(self._ops.adaptcp_grow_table(request, handle, key_dtype=table.variable.key_dtype,
                                                         value_dtype=table.variable.value_dtype).slots)
 
@@ -373,59 +324,13 @@ class Engine:
                         self._seed(host, table, handle)
         self.on_all(list_on, LONG_SECONDS)
 
-    def on_all(self, function: Callable[[Host], Any], timeout_seconds: float = CALL_SECONDS,
-               at_once: bool = False) -> Dict[int, Any]:
-        """Calls `function` for each host in parallel; returns the results, or raises the first error after all ended.
-
-        Args:
-            at_once: raises the first error without waiting for the other calls, which go on.
-
-        Raises:
-            DeadlineError: names the hosts that did not answer in time.
-            tf.errors.OpError: an op failed on a host, which is named.
-        """
-        calls = {(host.index, 0): (lambda host=host: function(host)) for host in self.hosts}
-        return {index: result for (index, _), result in self.parallel(calls, timeout_seconds, at_once).items()}
-
-    def parallel(self, calls: Dict[Tuple[int, int], Callable[[], Any]], timeout_seconds: float = CALL_SECONDS,
-                 at_once: bool = False) -> Dict[Tuple[int, int], Any]:
-        """Runs calls, by the index of the host they go to and their number, each in a thread of its own; see `on_all`."""
-        results = {key: background.start(call, f"tfadaptcp-ps{key[0]}", _own_executor) for key, call in calls.items()}
-        until = concurrent.futures.FIRST_EXCEPTION if at_once else concurrent.futures.ALL_COMPLETED
-        done, late = concurrent.futures.wait(results.values(), timeout_seconds, until)
-        failed = next((self._named(key[0], result.exception()) for key, result in results.items()
-                       if result in done and result.exception() is not None), None)
-        if failed is not None and (at_once or not late):
-            raise failed
-        if late:
-            names = ", ".join(self.hosts[index].name for index in sorted({key[0] for key in calls if results[key] in late}))
-            raise DeadlineError(f"No answer after {timeout_seconds:g} s from {names}"
-                                + ("" if failed is None else f"; and {failed}")) from failed
-        return {key: result.result() for key, result in results.items()}
-
-    def _named(self, index: int, error: BaseException) -> BaseException:
-        """The error of a call to a host, which says which host that was."""
-        host = self.hosts[index]
-        if (not isinstance(error, tf.errors.OpError) or isinstance(error, AdaptCPError) or type(error) is tf.errors.OpError
-                or host.device.startswith(LOCAL)):
-            return error
-        named = type(error)(error.node_def, error.op, f"{host.name}: {error.message}")
-        named.__cause__ = error
-        return named
-
-    def _text(self, host: Host, op: Callable, *inputs: Any) -> Optional[bytes]:
-        inputs = [here(item) if isinstance(item, (str, bytes)) else item for item in inputs]
-        with _on(host):
-            reply = op(*inputs)
-            return reply.numpy() if tf.is_tensor(reply) else None
-
     def _attach(self) -> None:
         # Seeding goes through whole tables.
         self.on_all(self._attach_to, LONG_SECONDS)
 
     def _attach_to(self, host: Host) -> None:
         if not host.shards:  # dense variables alone
-            self._text(host, self._ops.adaptcp_attach_group, [], json.dumps({"session": self.session}))
+            self.text(host, self._ops.adaptcp_attach_group, [], json.dumps({"session": self.session}))
         for shard in host.shards:
             group = shard.group
             request = {"session": self.session, "group": group.name, "shard": shard.index,
@@ -433,8 +338,8 @@ class Engine:
                        **dataclasses.asdict(self.estimation),
                        "tables": [{"name": table.name, "dtype": table.dtype, "dim": table.dim}
                                   for table in group.tables]}
-            sizes = json.loads(self._text(host, self._ops.adaptcp_attach_group, shard.handles,
-                                          json.dumps(request)))["sizes"]
+            sizes = json.loads(self.text(host, self._ops.adaptcp_attach_group, shard.handles,
+                                         json.dumps(request)))["sizes"]
             for table, size, handle in zip(group.tables, sizes, shard.handles):
                 if size:
                     start = time.monotonic()
@@ -444,7 +349,7 @@ class Engine:
 
     def _seed(self, host: Host, table: discovery.Table, handle: tf.Tensor) -> None:
         request = here(json.dumps({"session": self.session, "restore": self.restore}))
-        with _on(host):
+        with on(host):
             self._ops.adaptcp_seed_table(request, handle, key_dtype=table.variable.key_dtype,
                                          value_dtype=table.variable.value_dtype)
 
@@ -467,51 +372,3 @@ def _find(model: tf.keras.Model, optimizer: Any, parts: Parts) -> Tuple[List[dis
     if optimizer is not None:
         discovery.create_slots(model, optimizer, parts)
     return discovery.find_groups(parts, optimizer), discovery.find_dense(model, optimizer, parts)
-
-
-def _hosts(groups: List[discovery.Group], slices: List[dense.DenseSlice]) -> List[Host]:
-    shards: Dict[str, List[Shard]] = {}
-    parts: Dict[str, List[dense.DenseSlice]] = {}
-    for group in groups:
-        for i, device in enumerate(group.devices):
-            shards.setdefault(_cpu_of(device), []).append(Shard(group, i))
-    for item in slices:
-        parts.setdefault(_cpu_of(item.device), []).append(item)
-    devices = sorted(set(shards) | set(parts), key=lambda device: (_task(device), device)) or [_cpu_of("")]
-    return [Host(i, device, tuple(shards.get(device, ())), tuple(parts.get(device, ())))
-            for i, device in enumerate(devices)]
-
-
-def _cpu_of(device: str) -> str:
-    """The CPU of the process that a device belongs to."""
-    spec = tf.DeviceSpec.from_string(device or f"{LOCAL}/replica:0/task:0")
-    return tf.DeviceSpec(job=spec.job or "localhost", replica=spec.replica or 0, task=spec.task or 0,
-                         device_type="CPU", device_index=0).to_string()
-
-
-def _is_on(host: Host, value: Any) -> bool:
-    """Whether this is a variable whose value is there."""
-    return isinstance(value, tf.Variable) and _cpu_of(value.device) == host.device
-
-
-def _task(device: str) -> int:
-    return tf.DeviceSpec.from_string(device).task or 0
-
-
-def here(text: Union[str, bytes]) -> tf.Tensor:
-    """A tensor in this process, for an op elsewhere. Made in the scope of another host's device it would be sent there by a
-    thread that holds Python's lock meanwhile: a host that stands still would then stop this whole process."""
-    with tf.device("/device:CPU:0"):
-        return tf.constant(text)
-
-
-def _on(host: Host):
-    return tf.device(host.device)
-
-
-@contextlib.contextmanager
-def _own_executor():
-    # When it is dropped it waits for all it was ever given, also for handles of other hosts that Python's collector
-    # happened to release in this thread: for a host that stands still, long after this one has answered.
-    with context.executor_scope(executor.new_executor(enable_async=False)):
-        yield

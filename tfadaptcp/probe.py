@@ -17,8 +17,9 @@ from tfadaptcp import errors
 from tfadaptcp.checkpoint import layout
 from tfadaptcp.checkpoint.remote_files import is_transient
 from tfadaptcp.checkpoint.store import Store, join, normalize
-from tfadaptcp.engine import LOCAL, Engine, Host, here
+from tfadaptcp.engine import Engine
 from tfadaptcp.errors import StorePermissionError, StoreUnavailableError
+from tfadaptcp.hosts import LOCAL, Host, here
 
 _log = logging.getLogger("tfadaptcp")
 

@@ -15,8 +15,9 @@ from tfadaptcp.checkpoint import chain, commit, heads, objects
 from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.embeddings import dense
-from tfadaptcp.engine import Engine, Host
+from tfadaptcp.engine import Engine
 from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, DeadlineError, StoreUnavailableError
+from tfadaptcp.hosts import Host
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
 from tfadaptcp.options import EngineOptions, options_for

@@ -13,7 +13,8 @@ import tensorflow as tf
 from tfadaptcp import _ops
 from tfadaptcp.checkpoint import objects
 from tfadaptcp.checkpoint.manifest import Manifest
-from tfadaptcp.engine import Engine, Host, here
+from tfadaptcp.engine import Engine
+from tfadaptcp.hosts import Host, here
 from tfadaptcp.matching import GroupPlan, Plan
 from tfadaptcp.options import EngineOptions
 

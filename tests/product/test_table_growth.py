@@ -11,6 +11,7 @@ import tfadaptcp
 from tests.support import oracle, rows
 from tfadaptcp import engine
 from tfadaptcp.engine import Engine
+from tfadaptcp.hosts import Host, Shard
 
 ROWS = 90_000
 
@@ -110,9 +111,8 @@ def test_whoever_writes_meanwhile(write, tmp_path, monkeypatch):
 
 def test_room_is_made_where_the_rows_were():
     group = types.SimpleNamespace(name="emb", num_shards=4)
-    shards = [engine.Shard(group, i) for i in range(4)]
-    hosts = [engine.Host(0, "", tuple(shards[:1]), ()), engine.Host(1, "", tuple(shards[1:3]), ()),
-             engine.Host(2, "", tuple(shards[3:]), ())]
+    shards = [Shard(group, i) for i in range(4)]
+    hosts = [Host(0, "", tuple(shards[:1]), ()), Host(1, "", tuple(shards[1:3]), ()), Host(2, "", tuple(shards[3:]), ())]
     places = list(zip((hosts[0], hosts[1], hosts[1], hosts[2]), shards))
     assert [engine.rows_of_shard(4000, *place, None) for place in places] == [1000] * 4
     # Of 5000 rows in the files 1000 have been written once more since.
