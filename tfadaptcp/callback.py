@@ -104,6 +104,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._call_off = None
         self._epoch = 0  # epochs completed
         self._batch = 0  # batches scheduled in the current one
+        self._at_once = 1  # batches in an execution
         self._since_due = 0  # batches since a checkpoint was last due
         self._stopped = False  # whether training was told to stop by the last batch
         self._unsaved = False  # whether batches came after the last checkpoint
@@ -174,7 +175,10 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._stopped = False
 
     def on_train_batch_end(self, batch, logs=None):
-        self._since_due += batch + 1 - self._batch  # several with steps_per_execution
+        draining.hold_back(self.model)
+        ended = batch + 1 - self._batch  # several with steps_per_execution
+        self._at_once = max(self._at_once, ended)
+        self._since_due += ended
         self._batch = batch + 1
         self._unsaved = True
         self._stopped = self.model.stop_training
@@ -246,7 +250,10 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         if termination.is_terminating():
             return True
         epoch, batch = self._epoch, self._batch
-        if batch and batch == (self.params or {}).get("steps"):
+        scheduled = draining.scheduled(self.model) if self.manager.next_consistency() == "row" else 0
+        if scheduled:  # nobody knows what the cut will have of them: rather twice than never
+            batch = max(0, batch - self._at_once * scheduled)
+        elif batch and batch == (self.params or {}).get("steps"):
             epoch, batch = epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
         try:
             if on_pending == "wait" and self._scalars is not None:  # or the next one would begin before the last was written of

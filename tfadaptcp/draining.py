@@ -1,11 +1,13 @@
-"""Waiting for scheduled steps, under ParameterServerStrategy. Without it steps run in the thread that asks."""
+"""Scheduled steps, under ParameterServerStrategy: waiting for them. Without it steps run in the thread that asks."""
 
 import time
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 
 _POLL_SECONDS = 0.002
+# Steps on each worker that `fit` is let schedule ahead: plenty, so that no worker waits for the next.
+_AHEAD = 10
 
 
 def has_coordinator(model: tf.keras.Model) -> bool:
@@ -25,21 +27,49 @@ def costs_much(model: tf.keras.Model, steps: Optional[int]) -> bool:
             and not coordinator.done())
 
 
+def hold_back(model: tf.keras.Model) -> None:
+    """Waits while enough steps are scheduled for each worker. Raises what a step raised.
+
+    `fit` by itself schedules up to 262,144 steps within seconds. Each cut would wait for all of them, checkpoints would come
+    due while the first was still being written, and one that doesn't wait for steps would be of an early one.
+    """
+    coordinator = _coordinator(model)
+    if coordinator is None:
+        return
+    while not coordinator.done() and _scheduled(coordinator) > _AHEAD * coordinator.strategy.extended._num_workers:
+        time.sleep(_POLL_SECONDS)
+
+
+def scheduled(model: tf.keras.Model) -> int:
+    """Executions that were scheduled and have not ended."""
+    coordinator = _coordinator(model)
+    return 0 if coordinator is None else _scheduled(coordinator)
+
+
 def drain(model: tf.keras.Model, timeout_seconds: float) -> bool:
-    """Waits until every scheduled step has ended; False if that takes longer. Raises what a step raised."""
+    """Waits until every scheduled step has ended; False if for so long none does. Raises what a step raised."""
     coordinator = _coordinator(model)
     if coordinator is None:
         return True
-    deadline = time.monotonic() + timeout_seconds
+    left, deadline = None, 0.0
     while not coordinator.done():
-        if time.monotonic() > deadline:
+        now, there = time.monotonic(), _scheduled(coordinator)
+        if left is None or there < left:
+            left, deadline = there, now + timeout_seconds
+        elif now > deadline:
             return False
         time.sleep(_POLL_SECONDS)
     coordinator.join()  # raises errors of steps; returns at once
     return True
 
 
-def _coordinator(model: tf.keras.Model):
+def _scheduled(coordinator: Any) -> int:
+    queue = coordinator._cluster.closure_queue
+    with queue._queue_lock:  # a step is moved from one to the other by it
+        return queue._queue.qsize() + queue.inflight_closure_count
+
+
+def _coordinator(model: tf.keras.Model) -> Any:
     if not uses_parameter_servers(model):
         return None
     # The one of the strategy: `fit` and custom loops share it.

@@ -137,7 +137,7 @@ class Engine(Calls):
         if changed:
             names = ", ".join(self.hosts[index].name for index in changed)
             raise SaveFailedError(f"checkpoint {request['sequence']}: {names} was restarted since the model was "
-                                  "attached, and has lost its rows. Restore a checkpoint first.")
+                                  "attached, and has lost its rows. Restart the coordinator, and restore a checkpoint.")
         there = {name: number for _, (_, there) in found.values() for name, number in there.items()}
         # What is no variable, or lies where nothing else of the model does.
         rest = dense.plain({name: value for name, value in numbers.items() if name not in there})

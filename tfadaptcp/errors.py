@@ -151,6 +151,13 @@ def text_of(error: tf.errors.OpError) -> str:
     return re.sub(r"\s*\[\[\{\{node .*?\}\}\]\]|\s*\[Op:[^\]]*\](?: name: ?)?", "", text)
 
 
+def of_attaching(error: tf.errors.OpError) -> str:
+    """What is told of a parameter server on which a model could not be tracked."""
+    gone = (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.AbortedError, tf.errors.UnavailableError)
+    return text_of(error) + (". If a parameter server was restarted, it has lost the model for good: restart the coordinator, "
+                             "build the model, and restore a checkpoint." if isinstance(error, gone) else "")
+
+
 def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> Optional[BaseException]:
     """What the user is told when an op of a restore failed for another reason than damage; None: the error itself."""
     what = f"could not read checkpoint {checkpoint} of {directory}"

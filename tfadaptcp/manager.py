@@ -28,6 +28,12 @@ from tfadaptcp.scanned_base import ScannedBase, Tries
 
 _log = logging.getLogger("tfadaptcp")
 
+# How long hosts may take to hear that a checkpoint has failed: a few seconds longer than they wait for its save to end.
+# Training may be waiting, and what is missed does no harm.
+_GIVE_UP_SECONDS = 10.0
+# How a host fails that does not hear that a checkpoint is committed. The next cut tells it.
+_MISSED = (DeadlineError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError, tf.errors.AbortedError)
+
 
 class CheckpointManager:
     """Checkpoints of a model: tables, slots and dense variables, cut at one point and written while it trains.
@@ -102,6 +108,7 @@ class CheckpointManager:
         self._fenced: Optional[FencedError] = None
         self._counters = {"saves": 0, "committed": 0, "bases": 0, "skipped": 0, "failed": 0}
         self._last: Dict[str, Any] = {}
+        self._steps_hang = False  # whether the last cut has waited for them in vain
         self._step_of_last_cut = 0
         self._last_intervals: Deque[int] = collections.deque(maxlen=2)  # in steps
         self._time_of_last_cut: Optional[float] = None  # monotonic; None: not of this start, or of another state
@@ -159,11 +166,12 @@ class CheckpointManager:
         self._follow_model()
         self._begin_lineage()
         start = time.monotonic()
-        # One short interval may have ended with its fit, and say nothing of those to come.
-        steps = max(self._last_intervals) if len(self._last_intervals) == 2 else None
-        consistency = "row" if draining.costs_much(self._model, steps) else self._options.consistency
+        consistency, self._steps_hang = self.next_consistency(), False
         if consistency == "step" and not draining.drain(self._model, self._options.drain_timeout_seconds):
-            return self._skip(f"scheduled steps did not end within {self._options.drain_timeout_seconds:g} s")
+            self._steps_hang = True
+            _log.warning("No scheduled step has ended within %g s: the next checkpoint will not wait for them.",
+                         self._options.drain_timeout_seconds)
+            return self._skip("scheduled steps do not end")
         drained = time.monotonic()
         pending = self._begin(lambda name, replaced: self._cut(name, replaced, consistency, epoch, batch, epoch_start_step))
         self._last.update(drain_wait_seconds=drained - start, cut_seconds=time.monotonic() - drained)
@@ -173,6 +181,13 @@ class CheckpointManager:
             self._engine.wait_captured(pending.draft.sequence, self._options.timeout_seconds + pending.more_seconds)
         self._last["blocked_seconds"] = time.monotonic() - began
         return CheckpointInfo.of(pending.draft, durable=False)
+
+    def next_consistency(self) -> str:
+        """What the consistency of a checkpoint would be whose cut came now: "step" waits for scheduled steps, "row" doesn't."""
+        # One short interval may have ended with its fit, and say nothing of those to come.
+        steps = max(self._last_intervals) if len(self._last_intervals) == 2 else None
+        hang = self._steps_hang and draining.scheduled(self._model) > 0
+        return "row" if hang or draining.costs_much(self._model, steps) else self._options.consistency
 
     def wait(self) -> Optional[CheckpointInfo]:
         """Waits until the pending checkpoint is durable and returns its complete info, that of the last one if none is.
@@ -334,7 +349,7 @@ class CheckpointManager:
         try:
             return attach(self._model, self._optimizer, self._estimation, self._options.timeout_seconds)
         except tf.errors.OpError as error:
-            raise SaveFailedError(f"Model {self._model.name!r} could not be tracked: {error}") from error
+            raise SaveFailedError(f"Model {self._model.name!r} could not be tracked: {errors.of_attaching(error)}") from error
 
     def _wait_until(self, pending: Pending, wait: Callable[[float], bool]) -> None:
         patience = self._options.patience_seconds + pending.more_seconds
@@ -484,7 +499,8 @@ class CheckpointManager:
 
     def _give_up(self, sequence: int) -> None:
         """Puts the rows of a cut back on the unsaved lists; a host that doesn't hear of it does so at the next cut."""
-        self._engine.resolve(sequence, False, best_effort=True, timeout_seconds=self._options.timeout_seconds)
+        self._engine.resolve(sequence, False, best_effort=True,
+                             timeout_seconds=min(_GIVE_UP_SECONDS, self._options.timeout_seconds))
 
     def _next_name(self) -> layout.HeadName:
         """A name in the directory that nothing has had: of a checkpoint, or of a scanned base."""
@@ -537,12 +553,13 @@ class CheckpointManager:
         self._counters["committed"] += 1
         self._counters["bases"] += pending.is_base or pending.scan is not None
         try:
-            # One that misses it is told by the next cut.
             self._engine.resolve(draft.sequence, committed=True, scanned_base=self._last_scanned_base,
                                  timeout_seconds=self._options.timeout_seconds)
         except BaseException as error:
-            pending.error = error
             _log.warning("Checkpoint %s is committed, but parameter servers could not be told: %s", draft.name, error)
+            if not isinstance(error, _MISSED):
+                pending.error = SaveFailedError(f"checkpoint {draft.name} is committed, but: {error}")
+                pending.error.__cause__ = error
         pending.is_stored.set()
         try:
             self._leftovers.collect(self._claim, scan)

@@ -62,7 +62,7 @@ class EngineOptions:
             nothing where `buffer_bytes` does.
         timeout_seconds: a checkpoint that takes longer is given up, but for what it writes: to this is added what the most
             that a parameter server has to write takes at 16 MiB/s, or at `upload_bytes_per_second` if that is less.
-        drain_timeout_seconds: a save that waits longer for scheduled steps is skipped.
+        drain_timeout_seconds: a save during which for so long no scheduled step ends is skipped; the next one doesn't wait.
         update_wait_seconds: an update that waits longer for capture memory gives the pending checkpoint up and goes on.
         restore_threads: so many threads per parameter server read files of a restore. None: as many as it takes, so that
             rows need not wait to be applied, up to 16 where the store is remote, else the number of cores, 2 to 8.

@@ -16,7 +16,8 @@ from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine
-from tfadaptcp.errors import CheckpointCorruptError, CheckpointMismatchError, DeadlineError, StoreUnavailableError
+from tfadaptcp.errors import (CheckpointCorruptError, CheckpointMismatchError, DeadlineError, RestoreFailedError,
+                              StoreUnavailableError)
 from tfadaptcp.hosts import Host
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
@@ -107,10 +108,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
     try:
         attached = attaching.attach(self, its_optimizer, estimation, options.timeout_seconds)
     except tf.errors.OpError as error:
-        told = errors.of_restore(candidates[0].name, directory, error)
-        if told is None:
-            raise
-        raise told from error
+        raise RestoreFailedError(f"Model {self.name!r} could not be tracked, and nothing was restored: "
+                                 f"{errors.of_attaching(error)}") from error
     report = _restore(attached, store, directory, candidates, checkpoint, strict, selection, options)
     _finalize(self)
     return report
@@ -134,7 +133,8 @@ def _end_steps(model: tf.keras.Model, options: EngineOptions) -> None:
         _log.warning("A step that was scheduled before a restore failed: %s", error)
         return
     if not ended:
-        raise DeadlineError(f"Scheduled steps did not end within {options.drain_timeout_seconds:g} s; nothing was restored.")
+        raise DeadlineError(f"Scheduled steps hang: none has ended within {options.drain_timeout_seconds:g} s; nothing was "
+                            "restored.")
 
 
 def _finalize(model: tf.keras.Model) -> None:

@@ -66,6 +66,40 @@ def test_optimizers_in_turn_keep_what_they_are_to(tmp_path):
     check_newest(tmp_path, oracle.take(model))
 
 
+@pytest.mark.parametrize("error, is_told", [
+    (tf.errors.UnavailableError, False), (tfadaptcp.DeadlineError, False), (tf.errors.DataLossError, True)])
+def test_a_server_that_misses_that_a_checkpoint_is_committed(error, is_told, tmp_path, monkeypatch):
+    """The next cut tells it, and it was stored all the same; but not if a row was never captured."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, "incremental")
+    save(manager, model, 0)
+    resolve, missed = Engine.resolve, []
+
+    def miss(self, sequence, committed, **options):
+        if committed and not missed:
+            missed.append(sequence)
+            raise error("missed") if error is tfadaptcp.DeadlineError else error(None, None, "missed")
+        resolve(self, sequence, committed, **options)
+
+    monkeypatch.setattr(Engine, "resolve", miss)
+    rows.write(model, range(5), seed=1)
+    copy = oracle.take(model)
+    manager.save()
+    if is_told:
+        with pytest.raises(tfadaptcp.SaveFailedError, match="is committed, but: missed"):
+            manager.wait()
+    else:
+        manager.wait()
+    assert missed and manager.stats()["failed"] == 0 and manager.stats()["committed"] == 2
+    check_newest(tmp_path, copy)
+    rows.write(model, range(5, 8), seed=2)
+    copy = oracle.take(model)
+    manager.save()
+    manager.wait()
+    assert set(manager.stats()["rows"]["increment"].values()) == {3}, "rows of the one before are no unsaved ones any more"
+    check_newest(tmp_path, copy)
+
+
 def test_a_directory_that_was_emptied_in_between(tmp_path):
     """Sequences begin at 1 again there, below that of the head the model had in it."""
     model = oracle.build("adam")

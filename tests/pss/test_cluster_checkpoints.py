@@ -80,6 +80,7 @@ def test_a_restarted_ps_blocks_saves(tmp_path):
     assert save.startswith("SaveFailedError: ") and "ps 1 (/job:ps/replica:0/task:1/" in save, found
     assert [error.split(":")[0] for error in restores] == ["RestoreFailedError"] * 2, found
     assert all("ps 1 (/job:ps/replica:0/task:1/" in error for error in restores), found
+    assert all("restart the coordinator" in error for error in restores), found
     assert found["heads"] == [found["before"]]
 
 
@@ -96,7 +97,7 @@ def test_cuts_wait_for_steps_unless_they_are_frequent(tmp_path):
     assert found["last"] == "step" and found["wrong"] == []
     # One short interval, at the end of a fit, does not make the next one's cuts inconsistent.
     assert found["rare"] == [["step", 155], ["step", 255], ["step", 265]], found
-    assert found["skipped"] == [None, 1] and found["restore"].startswith("DeadlineError: Scheduled steps"), found
+    assert found["skipped"] == [None, 1] and found["beside"] == "row" and found["restore"].startswith("DeadlineError: Scheduled steps hang"), found
     assert found["unchanged"] and found["after"] == "step"
 
 

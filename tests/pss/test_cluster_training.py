@@ -23,6 +23,15 @@ def test_several_steps_per_execution_and_data_that_ends(tmp_path):
     assert found["logs"] >= 2, "a file for each fit"
 
 
+def test_fit_does_not_run_ahead_of_its_checkpoints(tmp_path):
+    found = run("fit_runs_ahead", tmp_path)
+    assert found["step"] == [["step", done, done] for done in (50, 100, 150, 200, 250)]
+    # A batch that the position counts has been trained on, and the newest ones are not far behind.
+    assert "row" in [consistency for consistency, _, _ in found["row"]], found
+    assert all(0 <= step - batch <= 15 for _, step, batch in found["row"]), found
+    assert found["row"][-1][1] > 220 and len(found["row"]) > 5, found
+
+
 @pytest.mark.parametrize("job, size", [
     ("dense_of_60_mb", 60), pytest.param("dense_of_3_gb", 3072, marks=pytest.mark.slow)])
 def test_large_dense_variables(job, size, tmp_path):

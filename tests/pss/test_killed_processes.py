@@ -65,6 +65,7 @@ def test_a_parameter_server_that_stands_still_is_named(tmp_path):
                     {"CHECKPOINTS": str(tmp_path / "checkpoints"), "ORACLE": str(tmp_path / "oracle")})
     assert found["error"].startswith("SaveFailedError") and "No answer after 15 s from ps 1 (/job:ps/" in found["error"]
     assert len(found["wrong"]) == 2 and not any(found["wrong"].values()), found["wrong"]
+    assert found["seconds"] < 29, "training waited twice for a server that does not answer"
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 from tests.support import embedding_model as em
 from tests.support import forks
 from tests.support.bases import end_scan
-from tfadaptcp import policies
+from tfadaptcp import manager as manager_module, policies
 from tfadaptcp.attaching import ENGINE
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
@@ -464,12 +464,15 @@ def ps_that_hangs():
         manager.wait()
         # Long enough for the one that runs, on a loaded machine.
         manager._options = dataclasses.replace(manager._options, timeout_seconds=15)
+        manager_module._GIVE_UP_SECONDS = 1.0
         os.kill(cluster.pid("ps", 1), signal.SIGSTOP)
+        start = time.monotonic()
         try:
             manager.save()
             error = ""
         except tfadaptcp.AdaptCPError as raised:
             error = f"{type(raised).__name__}: {raised}"
+        seconds = time.monotonic() - start
         os.kill(cluster.pid("ps", 1), signal.SIGCONT)
         manager._options = dataclasses.replace(manager._options, timeout_seconds=40)
         wrong = {}
@@ -483,7 +486,7 @@ def ps_that_hangs():
         for name, (info, expected) in wrong.items():
             model.load_adaptcp(CHECKPOINTS, name)
             found[name] = differences(expected, full_copy(model))
-        return {"error": error, "wrong": found}
+        return {"error": error, "seconds": seconds, "wrong": found}
 
 
 def cuts_that_wait_and_cuts_that_do_not():
@@ -519,6 +522,8 @@ def cuts_that_wait_and_cuts_that_do_not():
         coordinator.schedule(until_released)
         expected = full_copy(model)
         found["skipped"] = [manager.save(), manager.stats()["skipped"]]
+        found["beside"] = manager.save().consistency
+        manager.wait()
         found["restore"] = _error_of(lambda: model.load_adaptcp(CHECKPOINTS, engine=impatient))
         found["unchanged"] = differences(expected, full_copy(model)) == []
         released.assign(1.0)

@@ -10,6 +10,7 @@ import numpy as np
 import tfadaptcp
 
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops import testing
 
 from tests.support import cluster_jobs as jobs
 from tests.support import embedding_model as em
@@ -24,6 +25,23 @@ def _wrong(model, infos) -> dict[str, list[str]]:
     for info in infos:
         model.load_adaptcp(jobs.CHECKPOINTS, info.name)
         found[info.name] = jobs.differences(np.load(jobs.ORACLE / f"{info.name}.npz"), jobs.full_copy(model))
+    return found
+
+
+def fit_runs_ahead():
+    """Steps take long, and `fit` would schedule all of them at once. Checkpoints that wait for steps, then some that don't."""
+    found = {}
+    with LocalCluster(1, 1) as cluster:
+        with cluster.strategy().scope():
+            model = jobs.two_tables(1, jobs.adam())
+        for consistency, freq in (("step", 50), ("row", 20)):
+            options = tfadaptcp.EngineOptions(drain_timeout_seconds=0.5, consistency=consistency)
+            callback = tfadaptcp.AdaptCPCallback(f"{jobs.CHECKPOINTS}/{consistency}", freq, "incremental", max_to_keep=99,
+                                                 on_failure="stop", engine=options)
+            before = int(model.optimizer.iterations.numpy())
+            model.fit(em.batches().apply(testing.sleep(20_000)), steps_per_epoch=260, verbose=0, callbacks=[callback])
+            found[consistency] = [(info.consistency, info.step - before, info.batch)
+                                  for info in callback.manager.checkpoints if info.epoch == 0]
     return found
 
 
