@@ -3,7 +3,7 @@
 import logging
 import os
 import weakref
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -104,7 +104,8 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._call_off = None
         self._epoch = 0  # epochs completed
         self._batch = 0  # batches scheduled in the current one
-        self._at_once = 1  # batches in an execution
+        self._at_once = 1  # batches in an execution, at most
+        self._in_flight = 0  # executions that the last cut did not wait for
         self._since_due = 0  # batches since a checkpoint was last due
         self._stopped = False  # whether training was told to stop by the last batch
         self._unsaved = False  # whether batches came after the last checkpoint
@@ -113,7 +114,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._refuse_others()
-        self._since_due = 0
+        self._since_due, self._at_once = 0, 1
         if self.manager is not None and not self.manager.serves(self.model):
             termination.unwatch(self.manager)
             self.manager.close()
@@ -175,7 +176,7 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         self._stopped = False
 
     def on_train_batch_end(self, batch, logs=None):
-        draining.hold_back(self.model)
+        draining.hold_back(self.model, self._manager_args["engine"].drain_timeout_seconds)
         ended = batch + 1 - self._batch  # several with steps_per_execution
         self._at_once = max(self._at_once, ended)
         self._since_due += ended
@@ -249,25 +250,27 @@ class AdaptCPCallback(tf.keras.callbacks.Callback):
         """Returns whether that was possible: taken or skipped."""
         if termination.is_terminating():
             return True
-        epoch, batch = self._epoch, self._batch
-        scheduled = draining.scheduled(self.model) if self.manager.next_consistency() == "row" else 0
-        if scheduled:  # nobody knows what the cut will have of them: rather twice than never
-            batch = max(0, batch - self._at_once * scheduled)
-        elif batch and batch == (self.params or {}).get("steps"):
-            epoch, batch = epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
         try:
             if on_pending == "wait" and self._scalars is not None:  # or the next one would begin before the last was written of
                 self.manager.engine.wait_for_writer(self._manager_args["engine"].patience_seconds)
                 self._scalars.write(self.manager.stats())
-            info = self.manager.save(on_pending, epoch=epoch, batch=batch)
+            info = self.manager.save_at(on_pending, self._position)
         except (AdaptCPError, OSError) as error:  # others are of the steps that the cut waited for
             self._surface(error)
             return False
         if info is not None:
             self._saved_step = info.step
-            # What was in flight at a cut that didn't wait is newer.
-            self._unsaved = info.consistency == "row" and draining.has_coordinator(self.model)
+            self._unsaved = self._in_flight > 0
         return True
+
+    def _position(self, consistency: str) -> Tuple[int, int]:
+        """Epochs completed and batches of the next one, for a cut that comes now."""
+        self._in_flight = draining.scheduled(self.model) if consistency == "row" else 0
+        if self._in_flight:  # nobody knows what the cut will have of them: rather twice than never
+            return self._epoch, max(0, self._batch - self._at_once * self._in_flight)
+        if self._batch and self._batch == (self.params or {}).get("steps"):
+            return self._epoch + 1, 0  # so that `initial_epoch` doesn't begin with an empty epoch
+        return self._epoch, self._batch
 
     def _surface(self, error: Optional[BaseException]) -> None:
         if error is None:

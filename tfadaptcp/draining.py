@@ -1,18 +1,15 @@
 """Scheduled steps, under ParameterServerStrategy: waiting for them. Without it steps run in the thread that asks."""
 
+import logging
 import time
 from typing import Any, Optional
 
 import tensorflow as tf
 
+_log = logging.getLogger("tfadaptcp")
 _POLL_SECONDS = 0.002
 # Steps on each worker that `fit` is let schedule ahead: plenty, so that no worker waits for the next.
 _AHEAD = 10
-
-
-def has_coordinator(model: tf.keras.Model) -> bool:
-    """Whether the model's steps are scheduled on workers."""
-    return _coordinator(model) is not None
 
 
 def uses_parameter_servers(model: tf.keras.Model) -> bool:
@@ -27,17 +24,21 @@ def costs_much(model: tf.keras.Model, steps: Optional[int]) -> bool:
             and not coordinator.done())
 
 
-def hold_back(model: tf.keras.Model) -> None:
+def hold_back(model: tf.keras.Model, timeout_seconds: float) -> None:
     """Waits while enough steps are scheduled for each worker. Raises what a step raised.
 
     `fit` by itself schedules up to 262,144 steps within seconds. Each cut would wait for all of them, checkpoints would come
     due while the first was still being written, and one that doesn't wait for steps would be of an early one.
+
+    Args:
+        timeout_seconds: after so long without the end of a step the log says that training stands still.
     """
     coordinator = _coordinator(model)
     if coordinator is None:
         return
-    while not coordinator.done() and _scheduled(coordinator) > _AHEAD * coordinator.strategy.extended._num_workers:
-        time.sleep(_POLL_SECONDS)
+    enough = _AHEAD * coordinator.strategy.extended._num_workers
+    while not _wait(coordinator, timeout_seconds, enough):
+        _log.warning("Training stands still: no scheduled step has ended within %g s.", timeout_seconds)
 
 
 def scheduled(model: tf.keras.Model) -> int:
@@ -51,15 +52,24 @@ def drain(model: tf.keras.Model, timeout_seconds: float) -> bool:
     coordinator = _coordinator(model)
     if coordinator is None:
         return True
-    left, deadline = None, 0.0
+    if not _wait(coordinator, timeout_seconds):
+        return False
+    coordinator.join()  # raises errors of steps; returns at once
+    return True
+
+
+def _wait(coordinator: Any, timeout_seconds: float, most: int = 0) -> bool:
+    """Waits until at most so many steps are scheduled; False if for so long none of them ends."""
+    least, deadline = None, 0.0
     while not coordinator.done():
         now, there = time.monotonic(), _scheduled(coordinator)
-        if left is None or there < left:
-            left, deadline = there, now + timeout_seconds
+        if there <= most:
+            break
+        if least is None or there < least:
+            least, deadline = there, now + timeout_seconds
         elif now > deadline:
             return False
         time.sleep(_POLL_SECONDS)
-    coordinator.join()  # raises errors of steps; returns at once
     return True
 
 

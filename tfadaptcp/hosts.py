@@ -53,6 +53,12 @@ class Host:
         return f"ps {self.index} ({self.device})"
 
 
+def is_unheard(error: BaseException) -> bool:
+    """Whether all that is known is that a host has not answered: it says nothing of what is there."""
+    silent = (DeadlineError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError, tf.errors.AbortedError)
+    return isinstance(error, silent) and (error.__cause__ is None or is_unheard(error.__cause__))
+
+
 class Calls:
     """Calls ops on hosts, in the name of a session. Any thread.
 
@@ -81,7 +87,7 @@ class Calls:
 
     def on_all(self, function: Callable[[Host], Any], timeout_seconds: float = CALL_SECONDS,
                at_once: bool = False) -> Dict[int, Any]:
-        """Calls `function` for each host in parallel; returns the results, or raises the first error after all ended.
+        """Calls `function` for each host in parallel; returns the results, or raises an error after all ended.
 
         Args:
             at_once: raises the first error without waiting for the other calls, which go on.
@@ -99,8 +105,10 @@ class Calls:
         results = {key: background.start(call, f"tfadaptcp-ps{key[0]}", _own_executor) for key, call in calls.items()}
         until = concurrent.futures.FIRST_EXCEPTION if at_once else concurrent.futures.ALL_COMPLETED
         done, late = concurrent.futures.wait(results.values(), timeout_seconds, until)
-        failed = next((self._named(key[0], result.exception()) for key, result in results.items()
-                       if result in done and result.exception() is not None), None)
+        failures = [self._named(key[0], result.exception()) for key, result in results.items()
+                    if result in done and result.exception() is not None]
+        # What a host says tells more than that another one says nothing.
+        failed = min(failures, key=is_unheard, default=None)
         if failed is not None and (at_once or not late):
             raise failed
         if late:

@@ -7,11 +7,11 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from tfadaptcp import at_exit, claiming, deciding, draining, errors, measurements, policies, probe, quantization as quantizing
+from tfadaptcp import at_exit, claiming, deciding, draining, errors, hosts, measurements, policies, probe, quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, utc_now
@@ -31,8 +31,6 @@ _log = logging.getLogger("tfadaptcp")
 # How long hosts may take to hear that a checkpoint has failed: a few seconds longer than they wait for its save to end.
 # Training may be waiting, and what is missed does no harm.
 _GIVE_UP_SECONDS = 10.0
-# How a host fails that does not hear that a checkpoint is committed. The next cut tells it.
-_MISSED = (DeadlineError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError, tf.errors.AbortedError)
 
 
 class CheckpointManager:
@@ -148,10 +146,19 @@ class CheckpointManager:
         """
         if on_pending not in ON_PENDING:
             raise ValueError(f"on_pending: Received: {on_pending!r}. Expected: one of {ON_PENDING}")
-        if self._closed:
-            raise RuntimeError("This CheckpointManager is closed.")
         epoch, epoch_start_step = counted("epoch", epoch), counted("epoch_start_step", epoch_start_step)
         batch = None if batch is None else counted("batch", batch)
+        return self.save_at(on_pending, lambda consistency: (epoch, batch), epoch_start_step)
+
+    def save_at(self, on_pending: str, position: Callable[[str], Tuple[int, Optional[int]]],
+                epoch_start_step: int = 0) -> Optional[CheckpointInfo]:
+        """As `save`, with a position in the data that is asked for right before the cut.
+
+        Args:
+            position: returns epoch and batch, given the consistency.
+        """
+        if self._closed:
+            raise RuntimeError("This CheckpointManager is closed.")
         self._require_its_optimizer()
         self._counters["saves"] += 1
         began = time.monotonic()
@@ -166,13 +173,17 @@ class CheckpointManager:
         self._follow_model()
         self._begin_lineage()
         start = time.monotonic()
-        consistency, self._steps_hang = self.next_consistency(), False
+        # One short interval may have ended with its fit, and say nothing of those to come.
+        steps = max(self._last_intervals) if len(self._last_intervals) == 2 else None
+        hang, self._steps_hang = self._steps_hang and draining.scheduled(self._model) > 0, False
+        consistency = "row" if hang or draining.costs_much(self._model, steps) else self._options.consistency
         if consistency == "step" and not draining.drain(self._model, self._options.drain_timeout_seconds):
             self._steps_hang = True
             _log.warning("No scheduled step has ended within %g s: the next checkpoint will not wait for them.",
                          self._options.drain_timeout_seconds)
             return self._skip("scheduled steps do not end")
         drained = time.monotonic()
+        epoch, batch = position(consistency)
         pending = self._begin(lambda name, replaced: self._cut(name, replaced, consistency, epoch, batch, epoch_start_step))
         self._last.update(drain_wait_seconds=drained - start, cut_seconds=time.monotonic() - drained)
         if self._options.capture == "blocking":
@@ -181,13 +192,6 @@ class CheckpointManager:
             self._engine.wait_captured(pending.draft.sequence, self._options.timeout_seconds + pending.more_seconds)
         self._last["blocked_seconds"] = time.monotonic() - began
         return CheckpointInfo.of(pending.draft, durable=False)
-
-    def next_consistency(self) -> str:
-        """What the consistency of a checkpoint would be whose cut came now: "step" waits for scheduled steps, "row" doesn't."""
-        # One short interval may have ended with its fit, and say nothing of those to come.
-        steps = max(self._last_intervals) if len(self._last_intervals) == 2 else None
-        hang = self._steps_hang and draining.scheduled(self._model) > 0
-        return "row" if hang or draining.costs_much(self._model, steps) else self._options.consistency
 
     def wait(self) -> Optional[CheckpointInfo]:
         """Waits until the pending checkpoint is durable and returns its complete info, that of the last one if none is.
@@ -341,7 +345,9 @@ class CheckpointManager:
 
     def _follow_model(self) -> None:
         """Tracks what the model has got since, while none is pending: the next checkpoint is complete."""
-        if not self._engine.tracks(self._model, self._engine.optimizer):
+        if getattr(self._model, ENGINE) is not self._engine:  # a restore has tracked it anew, perhaps otherwise
+            self._engine = self._attached()
+        elif not self._engine.tracks(self._model, self._engine.optimizer):
             _log.info("Model %r has got tables or variables since it was tracked.", self._model.name)
             self._engine = self._attached()
 
@@ -379,6 +385,7 @@ class CheckpointManager:
         if restored:
             self._time_of_last_cut = None
         self._run = self._run or layout.new_run()
+        self._claim = None  # a claim that fails halfway is newer than the one before
         try:
             self._claim, self._sequence = claiming.claim(
                 self._store, self._directory, self._engine, self._run, restored, self._options.timeout_seconds,
@@ -433,6 +440,7 @@ class CheckpointManager:
         failed = self._scan is not None and self._scan.has_failed
         if self._scan is not None and not self._scan.serves(self._engine, head):
             self._scan_tries.dropped(failed)
+            self._scan.give_up(self._options.timeout_seconds)
             self._scan = None
         scan = self._scan if self._scan is not None and self._scan.is_ready else None
         if self._scan is not None:
@@ -547,6 +555,7 @@ class CheckpointManager:
         scan = self._scan
         self._scan_tries.committed(pending.scan is not None)
         if scan is not None and (pending.is_base or pending.scan is scan):
+            scan.give_up(self._options.timeout_seconds)  # unless it has ended
             self._scan = scan = None
         elif scan is not None and draft.sequence > scan.start:
             scan.count(*chain.last_bytes(head))
@@ -557,7 +566,7 @@ class CheckpointManager:
                                  timeout_seconds=self._options.timeout_seconds)
         except BaseException as error:
             _log.warning("Checkpoint %s is committed, but parameter servers could not be told: %s", draft.name, error)
-            if not isinstance(error, _MISSED):
+            if not hosts.is_unheard(error):  # the next cut tells whoever has not heard of it
                 pending.error = SaveFailedError(f"checkpoint {draft.name} is committed, but: {error}")
                 pending.error.__cause__ = error
         pending.is_stored.set()

@@ -16,8 +16,8 @@ from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine
-from tfadaptcp.errors import (CheckpointCorruptError, CheckpointMismatchError, DeadlineError, RestoreFailedError,
-                              StoreUnavailableError)
+from tfadaptcp.errors import (CheckpointCorruptError, CheckpointMismatchError, CheckpointNotFoundError, DeadlineError,
+                              RestoreFailedError, StoreUnavailableError)
 from tfadaptcp.hosts import Host
 from tfadaptcp.info import RestoreReport
 from tfadaptcp.matching import Plan, Selection
@@ -79,7 +79,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         CheckpointMismatchError: names, dtypes or dimensions differ, or an argument names what isn't there; nothing was
             changed.
         ValueError: an argument is of the wrong kind.
-        CheckpointCorruptError: the checkpoint named is damaged, or all are; names file and offset.
+        CheckpointCorruptError: the checkpoint named is damaged, or was removed while it was read, or all are; names file and
+            offset.
         StoreUnavailableError: the directory can't be read, or a parameter server does not see what is there: never taken for
             "no checkpoint".
         ServerMismatchError: a parameter server runs without tfadaptcp, or with another version.
@@ -195,7 +196,12 @@ def _restore(engine: Engine, store: Store, directory: str, candidates: List[Mani
                 removed += 1
                 damage = damage or f"checkpoint {head.name} of {directory} was removed while it was read"
                 _log.warning("Checkpoint %s of %s was removed while it was read. Looking again.", head.name, directory)
-                candidates = heads.candidates(store, directory, checkpoint)
+                try:
+                    candidates = heads.candidates(store, directory, checkpoint)
+                except CheckpointNotFoundError as gone:
+                    # Not what it is to the caller: that there is none, and all is as it was.
+                    raise CheckpointCorruptError(f"{damage}, and there is none to take its place. Tables that it was to fill "
+                                                 "are empty.") from gone
                 continue
             unseen = _unseen_by_host(store, directory, head, error)
             if unseen is not None:

@@ -114,6 +114,29 @@ def test_a_checkpoint_is_left_alone_by_a_manager_that_meets_new_trackers(tmp_pat
         check_clean(Store(), str(tmp_path / name))
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_manager_of_weights_goes_on_after_a_restore_with_the_optimizer(strict, tmp_path):
+    """The restore tracks the slots too, and finds that the checkpoint lacks them."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path, optimizer=False)
+    rows.write(model, range(50), seed=1)
+    manager.save()
+    manager.wait()
+    if strict:
+        with pytest.raises(tfadaptcp.CheckpointMismatchError):
+            model.load_adaptcp(tmp_path)
+    else:
+        model.load_adaptcp(tmp_path, strict=False)
+    rows.write(model, range(40, 60), seed=2)
+    copy = oracle.take(model)
+    manager.save()
+    manager.wait()
+    fresh = oracle.build("adam", seed=9)
+    fresh.load_adaptcp(tmp_path, optimizer=False)
+    weights = [table.name for group in manager.engine.groups for table in group.tables]
+    assert weights and all(oracle.take(fresh).tables[name] == copy.tables[name] for name in weights)
+
+
 def test_a_manager_that_lost_its_tables_before_its_first_save(tmp_path):
     """It failed with an error of TensorFlow's, for which `fit` ended, and had claimed the directory."""
     model = oracle.build("momentum")

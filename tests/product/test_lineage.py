@@ -15,7 +15,7 @@ import tfadaptcp
 from tests.support import faults, oracle, rows
 from tests.support.fitting import data
 from tests.support.saving import heads_of
-from tfadaptcp import claiming
+from tfadaptcp import claiming, hosts
 from tfadaptcp.checkpoint import chain, claims, layout
 from tfadaptcp.checkpoint.faults import set_fault_hook
 from tfadaptcp.checkpoint.store import Store
@@ -23,6 +23,10 @@ from tfadaptcp.engine import Engine
 from tfadaptcp.leftovers import Leftovers
 
 pytestmark = pytest.mark.usefixtures("no_hook_stays")
+
+# What is raised if one server has lost rows and another says nothing.
+LATE_AND_LOST = tfadaptcp.DeadlineError("missed")
+LATE_AND_LOST.__cause__ = tf.errors.DataLossError(None, None, "lost")
 
 
 def save(manager, model, seed):
@@ -67,7 +71,8 @@ def test_optimizers_in_turn_keep_what_they_are_to(tmp_path):
 
 
 @pytest.mark.parametrize("error, is_told", [
-    (tf.errors.UnavailableError, False), (tfadaptcp.DeadlineError, False), (tf.errors.DataLossError, True)])
+    (tf.errors.UnavailableError(None, None, "missed"), False), (tfadaptcp.DeadlineError("missed"), False),
+    (tf.errors.DataLossError(None, None, "missed"), True), (LATE_AND_LOST, True)])
 def test_a_server_that_misses_that_a_checkpoint_is_committed(error, is_told, tmp_path, monkeypatch):
     """The next cut tells it, and it was stored all the same; but not if a row was never captured."""
     model = oracle.build("adam")
@@ -78,7 +83,7 @@ def test_a_server_that_misses_that_a_checkpoint_is_committed(error, is_told, tmp
     def miss(self, sequence, committed, **options):
         if committed and not missed:
             missed.append(sequence)
-            raise error("missed") if error is tfadaptcp.DeadlineError else error(None, None, "missed")
+            raise error
         resolve(self, sequence, committed, **options)
 
     monkeypatch.setattr(Engine, "resolve", miss)
@@ -98,6 +103,39 @@ def test_a_server_that_misses_that_a_checkpoint_is_committed(error, is_told, tmp
     manager.wait()
     assert set(manager.stats()["rows"]["increment"].values()) == {3}, "rows of the one before are no unsaved ones any more"
     check_newest(tmp_path, copy)
+
+
+def test_what_a_server_says_tells_more_than_that_another_says_nothing():
+    def failing(error):
+        raise error
+
+    silent, lost = (kind(None, None, "said") for kind in (tf.errors.UnavailableError, tf.errors.DataLossError))
+    calls = hosts.Calls([hosts.Host(i, "/job:localhost", (), ()) for i in range(3)], "session")
+    for errors in ((silent, lost, silent), (lost, silent, silent)):
+        with pytest.raises(tf.errors.DataLossError):
+            calls.parallel({(i, 0): lambda error=error: failing(error) for i, error in enumerate(errors)}, 10)
+    with pytest.raises(tf.errors.UnavailableError):
+        calls.parallel({(i, 0): lambda: failing(silent) for i in range(2)}, 10)
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_claim_that_fails_halfway_is_no_other_coordinators(elsewhere, tmp_path, monkeypatch):
+    """The claim was there, and what came after it failed: the older one was used again, and fenced by it."""
+    model = oracle.build("adam")
+    manager = tfadaptcp.CheckpointManager(model, tmp_path / "a")
+    save(manager, model, 0)
+    model.load_adaptcp(tmp_path / "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(claiming.commit, "commit", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            manager.save()
+    if elsewhere:
+        other = tfadaptcp.CheckpointManager(oracle.build("adam", seed=3), tmp_path / "b")
+        other.save()
+        other.wait()
+        model.load_adaptcp(tmp_path / "b")
+    copy = save(manager, model, 1)
+    check_newest(tmp_path / "a", copy)
 
 
 def test_a_directory_that_was_emptied_in_between(tmp_path):

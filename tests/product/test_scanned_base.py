@@ -223,6 +223,30 @@ def test_a_replaced_table_voids_the_scan(tmp_path, monkeypatch):
     job.check_all()
 
 
+def test_a_scan_that_nobody_wants_any_more_ends(tmp_path, monkeypatch):
+    """Another manager of the model has saved elsewhere meanwhile, and the next head here is complete."""
+    job = Job(tmp_path / "checkpoints")
+    job.write(range(300))
+    job.save()
+    started, hung = job.head().sequence, f"match={tmp_path / 'buffer'};hang@1"
+    with faults.hanging(hung):
+        job.manager._scan = scan = scanned_base.ScannedBase(
+            job.manager.engine, job.directory, job.manager._next_name(), started,
+            job.manager._options.for_hosts(str(tmp_path / "buffer")))
+        other = tfadaptcp.CheckpointManager(job.model, tmp_path / "other")
+        other.save()
+        other.wait()
+        voided = []
+        void_scans = job.manager.engine.void_scans
+        monkeypatch.setattr(job.manager.engine, "void_scans", lambda seconds: voided.append(void_scans(seconds)))
+        monkeypatch.setattr(scanned_base, "_ANSWER_SECONDS", 1.0)
+        head = job.save()
+    assert head.base_sequence == head.sequence and voided and job.manager._scan is None
+    scan._thread.join(30)
+    assert scan.has_failed
+    job.check_all()
+
+
 def test_bases_there_is_no_room_for_do_not_keep_checkpoints_from_being_written(tmp_path):
     """What a scan, or a checkpoint, had written before the store was full stayed, as nothing was committed any more."""
     job = Job(tmp_path)

@@ -30,6 +30,8 @@ def test_fit_does_not_run_ahead_of_its_checkpoints(tmp_path):
     assert "row" in [consistency for consistency, _, _ in found["row"]], found
     assert all(0 <= step - batch <= 15 for _, step, batch in found["row"]), found
     assert found["row"][-1][1] > 220 and len(found["row"]) > 5, found
+    # One last checkpoint: when the epoch ends no step is in flight.
+    assert found["step, at the end"] == found["row, at the end"] == [[260, 0]], found
 
 
 @pytest.mark.parametrize("job, size", [
