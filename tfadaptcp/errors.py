@@ -144,18 +144,19 @@ def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableErr
     return None
 
 
+# How TensorFlow, and our ops, say that what a process held is not there any more.
+_GONE = re.compile("Unable to find a context_id|[Uu]nable to find the relevant tensor remote_handle|does not exist")
+_RESTARTED = (". If that parameter server was restarted, it has lost the model for good: restart the coordinator, build the model, "
+              "and restore a checkpoint.")
+
+
 def text_of(error: tf.errors.OpError) -> str:
-    """What an op on a host said, without what TensorFlow says of the graph around it."""
+    """What an op on a host said, without what TensorFlow says of the graph around it; and what to do if the host is another
+    process than it was."""
     text = (error.message or "").replace("Graph execution error:\n\n", "")
     text = re.sub(r"\{\{function_node [^}]*\}\} ?", "", text)
-    return re.sub(r"\s*\[\[\{\{node .*?\}\}\]\]|\s*\[Op:[^\]]*\](?: name: ?)?", "", text)
-
-
-def of_attaching(error: tf.errors.OpError) -> str:
-    """What is told of a parameter server on which a model could not be tracked."""
-    gone = (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.AbortedError, tf.errors.UnavailableError)
-    return text_of(error) + (". If a parameter server was restarted, it has lost the model for good: restart the coordinator, "
-                             "build the model, and restore a checkpoint." if isinstance(error, gone) else "")
+    text = re.sub(r"\s*\[\[\{\{node .*?\}\}\]\]|\s*\[Op:[^\]]*\](?: name: ?)?", "", text)
+    return text + (_RESTARTED if _GONE.search(text) else "")
 
 
 def of_restore(checkpoint: str, directory: str, error: tf.errors.OpError) -> Optional[BaseException]:

@@ -355,7 +355,7 @@ class CheckpointManager:
         try:
             return attach(self._model, self._optimizer, self._estimation, self._options.timeout_seconds)
         except tf.errors.OpError as error:
-            raise SaveFailedError(f"Model {self._model.name!r} could not be tracked: {errors.of_attaching(error)}") from error
+            raise SaveFailedError(f"Model {self._model.name!r} could not be tracked: {errors.text_of(error)}") from error
 
     def _wait_until(self, pending: Pending, wait: Callable[[float], bool]) -> None:
         patience = self._options.patience_seconds + pending.more_seconds
@@ -426,7 +426,8 @@ class CheckpointManager:
                 raise self._fenced from error
             if not isinstance(error, Exception) or isinstance(error, SaveFailedError):
                 raise
-            raise SaveFailedError(f"checkpoint {name}: the cut failed: {error}") from error
+            text = errors.text_of(error) if isinstance(error, tf.errors.OpError) else error
+            raise SaveFailedError(f"checkpoint {name}: the cut failed: {text}") from error
         return pending
 
     def _cut(self, name: layout.HeadName, replaced: bool, consistency: str, epoch: int, batch: Optional[int],

@@ -110,7 +110,7 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         attached = attaching.attach(self, its_optimizer, estimation, options.timeout_seconds)
     except tf.errors.OpError as error:
         raise RestoreFailedError(f"Model {self.name!r} could not be tracked, and nothing was restored: "
-                                 f"{errors.of_attaching(error)}") from error
+                                 f"{errors.text_of(error)}") from error
     report = _restore(attached, store, directory, candidates, checkpoint, strict, selection, options)
     _finalize(self)
     return report
