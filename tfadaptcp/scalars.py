@@ -5,6 +5,7 @@ import logging
 import os
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
+import numpy as np
 import tensorflow as tf
 
 _log = logging.getLogger("tfadaptcp")
@@ -44,8 +45,10 @@ class ScalarWriter:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(self._directory)
             with self._writer.as_default(), tf.summary.record_if(True):
+                # Not as numbers of Python: TensorFlow keeps each finite one that it has seen for as long as the process lives.
+                step = np.int64(stats.get("step", 0))
                 for name, value in _flat(stats):
-                    tf.summary.scalar(_PREFIX + name, value, step=stats.get("step", 0))
+                    tf.summary.scalar(_PREFIX + name, np.float32(value), step=step)
             self._writer.flush()
 
     def close(self) -> None:

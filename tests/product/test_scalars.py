@@ -1,5 +1,6 @@
 """What the callback writes for TensorBoard, read by TensorFlow's own reader."""
 
+import sys
 import time
 
 import tensorflow as tf
@@ -7,7 +8,7 @@ import tensorflow as tf
 import tfadaptcp
 from tests.support import oracle
 from tests.support.fitting import data
-from tfadaptcp import policies
+from tfadaptcp import policies, scalars
 
 
 def read(directory):
@@ -92,3 +93,18 @@ def test_a_log_dir_that_cannot_be_written_to_ends_no_training(tmp_path, caplog):
     model.fit(data(6), verbose=0, callbacks=[callback])
     assert [info.step for info in callback.manager.checkpoints] == [2, 4, 6]
     assert caplog.text.count("Scalars can't be written to") == 1
+
+
+def test_tensorflow_keeps_no_number(tmp_path):
+    """It kept each number of Python that it was given, for ever: gigabytes after 100,000 checkpoints. (tensorflow#68196)"""
+    number, step = float("0.4207"), int("12345678901")
+    stats = {"committed": 1, "failed": 0, "skipped": 0, "pending": False, "step": step, "threshold": number,
+             "rows": {"base": {"user": number}}}
+    before = sys.getrefcount(number), sys.getrefcount(step)
+    writer = scalars.ScalarWriter(tmp_path)
+    writer.write(stats)
+    assert (sys.getrefcount(number), sys.getrefcount(step)) == before
+    writer.close()
+    expected = {step: float(tf.constant(0.4207).numpy())}
+    found = read(tmp_path / "adaptcp")
+    assert found["adaptcp/threshold"] == found["adaptcp/rows/base/user"] == expected
