@@ -36,5 +36,6 @@ def complete(pending: Pending, replies: Dict[int, Dict[str, Any]], directory: st
                                  draft.policy["quantization"] if scan is None else scan.quantization),
              **told, chain.MEASURED: measured, "captured": captured, "bytes": sizes}
     manifest = dataclasses.replace(draft, objects=objects, rows=sum_rows(objects), stats=stats)
+    manifest.sums  # counted here, and not by the next cut, for which training waits
     return manifest, {**pending.decision.record, **measured, **told, **measurements.of_scan(scan),
                       **measurements.of_checkpoint(draft, written, captured, sizes)}

@@ -4,11 +4,10 @@ import dataclasses
 import json
 import math
 import numbers
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 
-from tfadaptcp.checkpoint.manifest import ObjectRef
 from tfadaptcp.policies.base import ALL_HOT, PHistogram, Policy, PolicyStats
 
 # p is at most 1: above this nothing is hot. JSON has no infinity.
@@ -85,14 +84,14 @@ def _wrong(policy: Policy, method: str, value: Any, expected: str) -> ValueError
     return ValueError(f"policy {policy.name}: {method} returned what it may not. Received: {value!r}. Expected: {expected}")
 
 
-def predicted(decision: Decision, replies: Dict[int, Dict[str, Any]], kept: Iterable[ObjectRef]) -> Dict[str, float]:
+def predicted(decision: Decision, replies: Dict[int, Dict[str, Any]], kept: int) -> Dict[str, float]:
     """What a checkpoint will cost, by the rows that the hosts have counted just before its cut.
 
     Removed rows count as if they were there, though all of them are cold, and not in a base.
 
     Args:
         replies: of the hosts to the cut; without a count, nothing is predicted.
-        kept: the objects that a restore reads beside those that the checkpoint will write.
+        kept: bytes of the objects that a restore reads beside those that the checkpoint will write.
     """
     counts: Dict[str, list] = {}
     for reply in replies.values():
@@ -105,4 +104,4 @@ def predicted(decision: Decision, replies: Dict[int, Dict[str, Any]], kept: Iter
     written = None
     if all(group in sizes for group, rows in counts.items() if any(rows)):
         written = sum(sum(rows) * sizes.get(group, 0) for group, rows in counts.items())
-    return decision.costs(hot, cold, written, sum(ref.bytes for ref in kept) + (written or 0))
+    return decision.costs(hot, cold, written, kept + (written or 0))

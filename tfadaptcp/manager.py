@@ -488,8 +488,7 @@ class CheckpointManager:
                                      {**self._options.for_hosts(self._buffer_dir), "quantization": request["quantization"]},
                                      decided)
         now = time.monotonic()
-        kept = chain.next_objects(head, is_base, [] if head is None else [ref for ref in head.objects if ref.kind == "dense"],
-                                  None if scan is None else (scan.start, scan.objects))
+        kept = chain.kept_bytes(head, is_base, None if scan is None else (scan.start, scan.objects))
         known = head is not None and self._time_of_last_cut is not None
         pending = Pending(draft, head, is_base, scan, failed or self._attempt_failed, decision=decision, lineage=lineage,
                           more_seconds=self._options.seconds_for(max(reply["bytes"] + copies.bytes_of(ps)

@@ -4,13 +4,14 @@ import copy
 import dataclasses
 import json
 import os
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checkpoint_dirs import DENSE, GROUPS, MemoryStore, Run
-from tfadaptcp.checkpoint import claims, commit, layout, manifest_check
+from tfadaptcp.checkpoint import chain, claims, commit, layout, manifest_check
 from tfadaptcp.checkpoint.manifest import END, Manifest, ObjectRef, republish, split_checksum, sum_rows
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.errors import (CheckpointCorruptError, CheckpointNotFoundError, CommitOutcomeUnknownError, FencedError,
@@ -339,3 +340,47 @@ def test_a_manifest_that_exists_is_left_alone():
         commit.commit(store, "d", dataclasses.replace(first, step=11), run.claim)
     assert commit.latest(store, "d") == first
     commit.commit(store, "d", copy.deepcopy(first), run.claim)  # the very same is a commit that was made
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_summed_over_the_objects_once(seed):
+    """Oracle: sums over all of them, and over the list that the next head is made from."""
+    rng = random.Random(seed)
+    objects = tuple(dataclasses.replace(ref(kind, sequence, ps=ps, generation=2, run="f" * 12), bytes=rng.randrange(10**6))
+                    for kind, sequences in (("base", [5]), ("increment", range(6, 10)), ("differential", [9]), ("dense", [9]))
+                    for sequence in sequences for ps in range(rng.randrange(1, 4)))
+    scanned = 7, tuple(dataclasses.replace(ref("base", 7, ps=ps), bytes=rng.randrange(10**6)) for ps in range(3))
+    head = manifest(objects=objects)
+
+    def bytes_of(*kinds):
+        return sum(item.bytes for item in objects if item.kind in kinds)
+
+    stats = chain.policy_stats(head)
+    assert head.bytes == stats.bytes_restore == sum(item.bytes for item in objects)
+    assert (stats.bytes_in_base, stats.bytes_differential, stats.bytes_dense) == (
+        bytes_of("base"), bytes_of("differential"), bytes_of("dense"))
+    assert stats.objects_in_base == sum(item.kind == "base" for item in objects)
+    assert stats.objects_in_chain == sum(item.kind in ("base", "increment") for item in objects)
+    dense = [item for item in objects if item.kind == "dense"]
+    for parent, is_base, scan in ((None, True, None), (head, True, None), (head, False, None), (head, False, scanned)):
+        plain = chain.next_objects(parent, is_base, [] if parent is None else dense, scan)
+        assert chain.kept_bytes(parent, is_base, scan) == sum(item.bytes for item in plain)
+    assert head == manifest(objects=objects) and head.to_json() == manifest(objects=objects).to_json(), "sums are no field"
+    assert dataclasses.replace(head, objects=dense).bytes == bytes_of("dense")
+
+
+def test_the_objects_of_a_head_are_walked_once():
+    class Counted(tuple):
+        walks = 0
+
+        def __iter__(self):
+            Counted.walks += 1
+            return super().__iter__()
+
+    head = manifest(objects=Counted(manifest().objects))
+    Counted.walks = 0
+    chain.policy_stats(head)
+    chain.kept_bytes(head, False)
+    chain.kept_bytes(head, False, (6, ()))
+    chain.policy_stats(head)
+    assert Counted.walks == 1

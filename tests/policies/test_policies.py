@@ -220,3 +220,29 @@ def test_a_period_that_was_none_says_nothing(last):
     """Of a directory whose checkpoints were complete, or a table that was imported: nothing was hot for a whole period."""
     policy = policies.Adaptive()
     assert policy.hot_threshold(stats(last_period=last)) == policy.hot_threshold(stats(last_period=None))
+
+
+def test_a_chain_is_bounded_in_files():
+    """By bytes alone, 300 servers would have 279,000 of them, with increments of a ten thousandth of the base."""
+    policy, servers, base, written = policies.Adaptive(), 300, 10_000_000, 1000
+
+    def due(k, files=servers):
+        restore = base + k * written
+        return policy.base_due(stats(
+            checkpoints_since_base=k, bytes_in_base=base, bytes_last_checkpoint=written, bytes_written_since_base=k * written,
+            bytes_restore=restore, bytes_restore_since_base=sum(base + i * written for i in range(1, k + 1)),
+            objects_in_base=servers, objects_in_chain=servers + k * files))
+
+    period = next(k for k in range(1, 2000) if due(k))
+    assert 49_000 < servers + period * servers <= 50_000 + servers
+    assert next(k for k in range(1, 2000) if due(k, files=0)) == 928
+    assert not due(1), "a new base begins with its own"
+
+
+def test_the_files_of_a_large_base_are_no_reason_for_another():
+    def due(files, factor=2.0, since=1):
+        return policies.Adaptive(max_restore_factor=factor, renewal="period", first_period=1000).base_due(stats(
+            checkpoints_since_base=since, objects_in_base=100_000, objects_in_chain=files))
+
+    assert due(200_001) and not due(200_000) and not due(200_001, factor=3.0)
+    assert not due(200_001, since=0)

@@ -36,6 +36,19 @@ def next_objects(parent: Optional[Manifest], is_base: bool, written: Iterable[Ob
     return tuple(sorted([*kept, *written], key=lambda ref: (order[ref.kind], ref.sequence, ref.ps, ref.path)))
 
 
+def kept_bytes(parent: Optional[Manifest], is_base: bool, scanned: Optional[Tuple[int, Tuple[ObjectRef, ...]]] = None) -> int:
+    """Returns the bytes of what `next_objects` keeps, and of dense objects as large as the parent's."""
+    if parent is None:
+        return 0
+    if is_base:
+        return parent.bytes_of("dense")
+    if scanned is None:
+        return parent.bytes_of("base", "increment", "dense")
+    start, base = scanned
+    return parent.bytes_of("dense") + sum(ref.bytes for ref in base) + sum(
+        size for (kind, sequence), (_, size) in parent.sums.items() if kind == "increment" and sequence > start)
+
+
 def needs_base(parent: Manifest, groups: Iterable[GroupSpec]) -> bool:
     """Whether rows of these groups can't follow those of a head: a group's tables or types differ."""
     before = {group.name: (group.key_dtype, group.tables) for group in parent.groups}
@@ -52,8 +65,10 @@ def policy_stats(head: Optional[Manifest]) -> PolicyStats:
     if head is None:
         return PolicyStats()
     return PolicyStats(has_base=True, bytes_restore=head.bytes, rows_in_base=_rows(head, "base"),
-                       bytes_in_base=_bytes(head, "base"), bytes_differential=_bytes(head, "differential"),
-                       bytes_dense=_bytes(head, "dense"), bytes_of_new_base=_bytes_of_new_base(head), restores=restores(head),
+                       bytes_in_base=head.bytes_of("base"), bytes_differential=head.bytes_of("differential"),
+                       bytes_dense=head.bytes_of("dense"), bytes_of_new_base=_bytes_of_new_base(head),
+                       objects_in_base=head.objects_of("base"), objects_in_chain=head.objects_of("base", "increment"),
+                       restores=restores(head),
                        rows_total=sum(head.table_rows.get(group.name, 0) for group in head.groups),
                        bytes_per_row=_mean_size(head), group_bytes_per_row=measured(head).get("bytes_per_row", {}),
                        **{name: value for name, value in measured(head).items() if name in _MEASURED},
@@ -126,7 +141,7 @@ def _bytes_of_new_base(head: Manifest) -> float:
     """As the last one, for the rows that there are now: in proportion, groups weighed by the size that their rows have been
     measured to have. Of a tiny base the frames of files are much, and stay as they are when rows come. If rows are quantised
     otherwise by now, as they are measured."""
-    sizes, base = measured(head).get("bytes_per_row", {}), _bytes(head, "base")
+    sizes, base = measured(head).get("bytes_per_row", {}), head.bytes_of("base")
     if not sizes or not head.table_rows:
         return base
 
@@ -143,7 +158,3 @@ def _bytes_of_new_base(head: Manifest) -> float:
 
 def _rows(head: Manifest, kind: str) -> int:
     return sum(head.rows.get(kind, {}).values())
-
-
-def _bytes(head: Manifest, kind: str) -> int:
-    return sum(ref.bytes for ref in head.objects if ref.kind == kind)

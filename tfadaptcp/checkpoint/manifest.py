@@ -6,6 +6,7 @@ the dense objects of the head itself. It carries its own checksum and holds rela
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import json
 from typing import Any, Dict, Optional, Tuple
@@ -122,10 +123,27 @@ class Manifest:
         """The same for a head and all its re-publications: they count once."""
         return self.origin or self.name
 
+    @functools.cached_property
+    def sums(self) -> Dict[Tuple[str, int], Tuple[int, int]]:
+        """{(kind, sequence): (objects, their bytes)}. There may be hundreds of thousands of objects: they are counted once."""
+        found: Dict[Tuple[str, int], Tuple[int, int]] = {}
+        for ref in self.objects:
+            objects, size = found.get((ref.kind, ref.sequence), (0, 0))
+            found[ref.kind, ref.sequence] = objects + 1, size + ref.bytes
+        return found
+
+    def objects_of(self, *kinds: str) -> int:
+        """Number of objects of these kinds."""
+        return sum(objects for (kind, _), (objects, _) in self.sums.items() if kind in kinds)
+
+    def bytes_of(self, *kinds: str) -> int:
+        """Bytes of the objects of these kinds."""
+        return sum(size for (kind, _), (_, size) in self.sums.items() if kind in kinds)
+
     @property
     def bytes(self) -> int:
         """Bytes that a restore of this head reads."""
-        return sum(ref.bytes for ref in self.objects)
+        return sum(size for _, size in self.sums.values())
 
     def to_json(self) -> bytes:
         """Returns the canonical text: sorted keys, the checksum last, one newline at the end.
@@ -197,7 +215,9 @@ def _fields(value: Any) -> Dict[str, Any]:
     # `dataclasses.asdict` would copy all that is in them, too.
     if not dataclasses.is_dataclass(value):
         raise TypeError(f"Received: {value!r}. Expected: what JSON knows")
-    return vars(value)
+    fields = vars(value)
+    # Computed, and no field.
+    return {name: fields[name] for name in fields if name != "sums"} if isinstance(value, Manifest) else fields
 
 
 def _digest(body: bytes) -> bytes:

@@ -9,6 +9,8 @@ from tfadaptcp.policies.base import ESTIMATORS, NONE_HOT, PolicyStats
 
 _SOLVERS = ("dynamic", "bisection")
 _RENEWALS = ("period", "marginal")
+# What a chain may have of files, whatever its base has: 9 MB of each manifest, and 2 s of Python at each checkpoint.
+_FEW_OBJECTS = 50_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Adaptive:
         first_period: checkpoints per base with `renewal="period"`; otherwise only the length assumed for the first period,
             after which each is taken to be as long as the last. It gives `restore_weight` its scale either way.
         max_restore_factor: a base is due when a restore reads more than this many times what it would read right after a
-            new one.
+            new one; or when base and increments are more than 50,000 files, and more than this many times those of the base.
         mtbf_seconds: mean time between failures of the whole job, instead of `restore_weight`. The hazard is then the
             mean time between checkpoints over this, times `restore_cost_ratio`; that time is measured, and until it is
             known the hazard is that of the default weight.
@@ -117,6 +119,8 @@ class Adaptive:
         if not stats.has_base or stats.checkpoints_since_base < 1:
             return False
         if stats.bytes_restore > self.max_restore_factor * (stats.bytes_of_new_base + stats.bytes_dense):
+            return True
+        if stats.objects_in_chain > max(_FEW_OBJECTS, self.max_restore_factor * stats.objects_in_base):
             return True
         if self.renewal == "period":
             return stats.checkpoints_since_base >= self.first_period

@@ -80,6 +80,8 @@ class PolicyStats:
         bytes_dense: of the dense variables of the newest head.
         bytes_restore: what a restore of the newest head reads, base and dense variables included.
         bytes_restore_since_base: the sum of `bytes_restore` over the checkpoints since the base.
+        objects_in_base: files of the base.
+        objects_in_chain: files of the base and of the increments since: each head names them until the next base.
         p_histogram: {group: PHistogram} at the cut that is about to be made. Only for policies with `wants_histogram`,
             empty for others, as for those `rows_unsaved` is 0.
         restores: restores of this lineage so far.
@@ -103,6 +105,8 @@ class PolicyStats:
     bytes_dense: int = 0
     bytes_restore: int = 0
     bytes_restore_since_base: int = 0
+    objects_in_base: int = 0
+    objects_in_chain: int = 0
     p_histogram: Dict[str, PHistogram] = dataclasses.field(default_factory=dict)
     restores: int = 0
     seconds_per_interval: Optional[float] = None
