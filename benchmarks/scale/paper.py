@@ -129,7 +129,8 @@ def of_the_coordinator(setting: Setting, inputs: Mapping[str, float], objects: f
                             "objects, manifest_collect_us"),
         "read": Figure(objects * inputs["manifest_read_us"] / 1e6, "s", "CPU of Python to read a manifest, of a restore",
                        "objects, manifest_read_us"),
-        "remove": Figure(seconds(requests("remove")), "s", "to remove a base that was replaced, when no checkpoint is made",
+        "remove": Figure(seconds(requests("remove")), "s", "to remove a base that was replaced: no checkpoint is made in a "
+                         "quarter of an interval at most, until it is removed",
                          "objects, remove_..._per_object, request_ms, at_once"),
         "list": Figure(listing, "s", "to list the objects: of retention, and before the first save after a restore, when "
                        "training waits", "objects, names per page, request_ms"),
@@ -164,7 +165,7 @@ def breaks(setting: Setting, inputs: Mapping[str, float], head: float) -> List[B
     interval = setting.interval_seconds
     found = [
         ("removing a base that was replaced", coordinator["remove"].value, interval, "s",
-         "no checkpoint is made meanwhile"),
+         "it takes more than four passes, of a quarter of the interval each"),
         ("listing the objects of a restored head", largest["list"].value, 60.0, "s", "training stands still"),
         ("Python of commit and retention", largest["commit"].value + largest["retention"].value, interval / 20, "s",
          "a twentieth of the interval: the thread that schedules steps shares the interpreter"),

@@ -1,13 +1,18 @@
 """Retention: which heads stay, and that nothing that one of them needs ever goes."""
 
 import random
+import threading
+import time
+import types
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checkpoint_dirs import FAILURES, MemoryStore, Run, all_objects, check_clean, check_whole
-from tfadaptcp.checkpoint import commit, layout, retention
+from tfadaptcp import leftovers
+from tfadaptcp.checkpoint import at_once, commit, layout, retention
+from tfadaptcp.checkpoint.faults import set_fault_hook
 from tfadaptcp.checkpoint.store import Store
 from tfadaptcp.errors import FencedError, StoreUnavailableError
 
@@ -378,3 +383,94 @@ def test_random_lives_of_a_directory(seed):
         lineage.append(step_back.identity)
         step_back = by_name.get(step_back.parent)
     assert len(lineage) <= keep
+
+
+@pytest.mark.parametrize("directory, most", [("d", 1), ("gs://bucket/d", at_once.REMOTE_CALLS)])
+def test_a_pass_whose_time_is_over_leaves_the_rest_to_the_next(directory, most):
+    store = MemoryStore()
+    run = Run(store, directory, keep=1, base_every=20)
+    for _ in range(17):
+        run.checkpoint(collect=False)
+    run.collect()  # manifests
+    found = all_objects(store, directory)
+    garbage = found - {ref.path for ref in run.head.objects}
+    assert len(garbage) > most
+    gone = set()
+    while gone != garbage:
+        done = retention.collect(store, directory, run.claim, 1, (), run.parsed, seconds=0.0)
+        assert 0 < len(done.objects) <= most and gone.isdisjoint(done.objects)
+        gone |= set(done.objects)
+        assert found - all_objects(store, directory) == gone
+        # What is left of a checkpoint that is half removed is none, for anybody.
+        assert [manifest.name for manifest in check_whole(store, directory)] == [run.head.name]
+    assert retention.collect(store, directory, run.claim, 1, (), run.parsed) == retention.Collected()
+    check_clean(store, directory)
+
+
+def test_checkpoints_go_on_beside_what_is_left_to_remove(tmp_path, monkeypatch):
+    """A pass took as long as it took, and every checkpoint that came meanwhile was skipped."""
+    slow = 0.02
+    monkeypatch.setattr(leftovers, "_PASS_SECONDS", slow / 2)
+    store, directory = Store(), str(tmp_path)
+    run = Run(store, directory, keep=1, base_every=4)
+    passes = leftovers.Leftovers(store, directory, max_to_keep=1)
+    for _ in range(9):
+        run.checkpoint(collect=False)
+    assert passes.tidy(run.claim, None)  # manifests
+    deleted = []
+
+    def delete_slowly(op, path):
+        if op == "delete" and path.endswith(".seg"):
+            deleted.append(path)
+            time.sleep(slow)
+
+    set_fault_hook(delete_slowly)
+    try:
+        passes.collect(run.claim, None)
+        assert len(deleted) == 1
+        for turn in range(200):
+            if turn < 4:
+                run.checkpoint(collect=False)
+            before = len(deleted)
+            passes.collect(run.claim, None)
+            assert check_whole(store, directory)[-1].name == run.head.name
+            if turn > 5 and len(deleted) == before:
+                break
+        check_clean(store, directory)
+        # And where there is no room there is no limit, and no half of an attempt.
+        for _ in range(6):
+            run.checkpoint(collect=False)
+        assert passes.tidy(run.claim, None) and passes.tidy(run.claim, None)
+    finally:
+        set_fault_hook(None)
+    assert sequences(store, directory) == [run.head.sequence]
+    check_clean(store, directory)
+
+
+def test_a_pass_may_take_a_part_of_the_time_since_the_one_before(monkeypatch):
+    """With less, a store that is slow to delete would have more and more to be removed."""
+    store, now, told = MemoryStore(), [1000.0], []
+    run = Run(store, "d")
+    monkeypatch.setattr(leftovers, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(retention, "collect", lambda *args: told.append(args[-1]))
+    passes = leftovers.Leftovers(store, "d", 1)
+    for seconds in (0, 10, 600):
+        now[0] += seconds
+        passes.collect(run.claim, None)
+    assert passes.tidy(run.claim, None)
+    assert told == [5.0, 5.0, 150.0, None]
+
+
+def test_directories_of_a_remote_store_are_removed_at_a_time():
+    class Together(MemoryStore):
+        two = threading.Barrier(2, timeout=60)
+        removed = []
+
+        def remove_dir(self, directory):
+            self.two.wait()
+            self.removed.append(directory)
+
+    store = Together()
+    directories = [f"gs://bucket/d/data/{i}" for i in range(6)]
+    store.remove_dirs(directories)
+    assert sorted(store.removed) == directories

@@ -5,7 +5,8 @@ A remote store takes its time for each, and of a large table there may be a hund
 
 import concurrent.futures
 import threading
-from typing import Callable, Iterable, List, TypeVar
+import time
+from typing import Callable, Iterable, List, Optional, TypeVar
 
 from tfadaptcp import background
 
@@ -15,16 +16,30 @@ _T = TypeVar("_T")
 REMOTE_CALLS = 32
 
 
-def each(call: Callable[[_T], object], items: Iterable[_T], calls: int) -> None:
+def each(call: Callable[[_T], object], items: Iterable[_T], calls: int, ends: Optional[float] = None) -> List[_T]:
     """Makes a call for each item, at most so many at a time; with one, in their order, in this thread.
 
     The first that raises ends it: no further one begins, those under way end, and what it raised is raised.
+
+    Args:
+        ends: in seconds, by `time.monotonic()`: no further call begins then, but one of each thread is made, however late
+            it is. None: a call is made for each item.
+
+    Returns:
+        The items for which none was made.
     """
+    left = list(items)[::-1]
+
+    def is_over() -> bool:
+        return ends is not None and time.monotonic() >= ends
+
     if calls == 1:
-        for item in items:
-            call(item)
-        return
-    left, lock, failed = list(items)[::-1], threading.Lock(), threading.Event()
+        while left:
+            call(left.pop())
+            if is_over():
+                break
+        return left[::-1]
+    lock, failed = threading.Lock(), threading.Event()
 
     def work() -> None:
         while not failed.is_set():
@@ -37,6 +52,8 @@ def each(call: Callable[[_T], object], items: Iterable[_T], calls: int) -> None:
             except BaseException:
                 failed.set()
                 raise
+            if is_over():
+                return
 
     results: List[concurrent.futures.Future] = []
     try:
@@ -49,3 +66,4 @@ def each(call: Callable[[_T], object], items: Iterable[_T], calls: int) -> None:
         concurrent.futures.wait(results)
     for result in results:
         result.result()
+    return left[::-1]

@@ -1,7 +1,8 @@
 """Which heads stay, and the removal of everything that none needs.
 
 A pass first settles which data no manifest of the directory references, then deletes manifests, then that data. Data
-of a manifest deleted now is thus still there until the next pass, for readers that hold the manifest.
+of a manifest deleted now is thus still there until the next pass, for readers that hold the manifest. A pass may
+end anywhere, as when its time is over: no manifest names what it leaves, so the next one finds that.
 
 **Heads.** The *lineage* of the run is its newest head and all ancestors of it, along `parent` and `origin`; a head and
 its re-publications count once. Its *family* is everything connected with it by these names, or written by the same
@@ -19,6 +20,7 @@ that it can have referenced goes: no object of a sequence up to its own and a cl
 
 import dataclasses
 import logging
+import time
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from tfadaptcp.checkpoint import claims, commit, layout
@@ -39,7 +41,7 @@ class Collected:
 
 
 def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_progress: Iterable[str] = (),
-            parsed: Optional[commit.Parsed] = None) -> Collected:
+            parsed: Optional[commit.Parsed] = None, seconds: Optional[float] = None) -> Collected:
     """Makes one pass. Called by the coordinator that holds `claim`, from one thread at a time, best after each commit.
 
     It may raise at any point and be killed at any point: the next pass takes up what is left.
@@ -52,6 +54,7 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
         in_progress: names `<generation>-<sequence>-<run>` of attempts whose data must stay though no manifest
             references it: the pending checkpoint, a base being written, a commit of unknown outcome.
         parsed: see `commit.list_heads`.
+        seconds: how long data may be deleted, some of it in any case; the next pass goes on. None: until none is left.
 
     Raises:
         FencedError: a higher claim exists.
@@ -73,13 +76,17 @@ def collect(store: Store, directory: str, claim: Claim, max_to_keep: int, in_pro
         store.delete(join(directory, layout.manifest_path(name)), durable=False)
     if garbage:
         claims.ensure_current(store, directory, claim)
-    store.delete_all([join(directory, str(item)) for item in garbage])
-    emptied = {item.head for item in garbage} - {item.head for item in set(objects) - set(garbage)}
-    for head in sorted(emptied | {head for head in empty_dirs if _is_leftover(head, claim, held)}):
-        store.remove_dir(join(directory, layout.data_path(head)))
+    paths = {join(directory, str(item)): item for item in garbage}
+    ends = None if seconds is None else time.monotonic() + seconds
+    for path in store.delete_all(list(paths), ends):
+        del paths[path]
+    deleted = tuple(paths.values())
+    emptied = {item.head for item in deleted} - {item.head for item in set(objects) - set(deleted)}
+    emptied |= {head for head in empty_dirs if _is_leftover(head, claim, held)}
+    store.remove_dirs([join(directory, layout.data_path(head)) for head in sorted(emptied)], ends)
     for probe in probes:
         store.delete(join(directory, layout.DATA, probe), durable=False)
-    return Collected(tuple(map(str, old_heads)), tuple(map(str, garbage)))
+    return Collected(tuple(map(str, old_heads)), tuple(map(str, deleted)))
 
 
 def _list_data(store: Store, directory: str) -> Tuple[List[ObjectName], List[HeadName], List[str]]:

@@ -96,10 +96,14 @@ class Store:
         """Removes a directory if it is empty; keeps it, silently, if not."""
         self._call("remove", directory, "remove_dir")
 
-    def delete_all(self, paths: Sequence[str]) -> None:
-        """Deletes objects, `durable=False`, remote ones several at a time. Raises what the first that fails raises; others
-        may be gone then."""
-        at_once.each(lambda path: self.delete(path, durable=False), paths, self._calls_at_once(paths))
+    def delete_all(self, paths: Sequence[str], ends: Optional[float] = None) -> List[str]:
+        """Deletes objects, `durable=False`, remote ones several at a time. Returns those that are left because the
+        time is over, see `at_once.each`. Raises what the first that fails raises; others may be gone then."""
+        return at_once.each(lambda path: self.delete(path, durable=False), paths, self._calls_at_once(paths), ends)
+
+    def remove_dirs(self, directories: Sequence[str], ends: Optional[float] = None) -> None:
+        """`remove_dir` of each directory, as many at a time and as long as `delete_all` does it."""
+        at_once.each(self.remove_dir, directories, self._calls_at_once(directories), ends)
 
     def have_sizes(self, sizes: Mapping[str, int]) -> bool:
         """Whether all objects {path: size} are there, with these sizes. Asks a remote store of several at a time."""
