@@ -474,3 +474,17 @@ def test_directories_of_a_remote_store_are_removed_at_a_time():
     directories = [f"gs://bucket/d/data/{i}" for i in range(6)]
     store.remove_dirs(directories)
     assert sorted(store.removed) == directories
+
+
+def test_what_is_left_alone_is_told_once(tmp_path, caplog):
+    run = Run(Store(), str(tmp_path), keep=99)
+    rotten = tmp_path / layout.manifest_path(run.checkpoint().head)
+    rotten.write_bytes(rotten.read_bytes().replace(b'"step"', b'"stop"'))
+    strays = [tmp_path / "claims" / "mine", tmp_path / "data" / "mine"]
+    for stray in strays:
+        stray.write_bytes(b"")
+    for _ in range(5):
+        run.checkpoint()
+    for told in (f"Ignoring {strays[0]}", f"Leaving {strays[1]} alone",
+                 f"Keeping all data that a damaged manifest may need: {rotten}"):
+        assert caplog.text.count(told) == 1

@@ -5,6 +5,7 @@ A coordinator that starts to write puts a claim one generation above everything 
 one stops. No lock is held and no clock is compared, so a coordinator that hung for an hour is fenced off all the same.
 """
 
+import functools
 import logging
 from typing import List, Optional
 
@@ -16,6 +17,8 @@ from tfadaptcp.errors import FencedError
 Claim = ClaimName
 
 _log = logging.getLogger("tfadaptcp")
+# Claims are listed several times for each checkpoint.
+_warn_once = functools.lru_cache(maxsize=1000)(_log.warning)
 
 
 def take(store: Store, directory: str, run: Optional[str] = None, above: int = 0) -> Claim:
@@ -70,12 +73,12 @@ def fence(store: Store, directory: str, claim: Claim) -> Optional[FencedError]:
 
 
 def list_claims(store: Store, directory: str) -> List[Claim]:
-    """Returns all claims, lowest first. Names that are no claims are passed over with a warning."""
+    """Returns all claims, lowest first. Names that are no claims are passed over with a warning, once in this process."""
     claims = []
     for name in store.list(join(directory, layout.CLAIMS)):
         claim = layout.parse_claim(name)
         if claim is None:
-            _log.warning("Ignoring %s: not a claim.", join(directory, layout.CLAIMS, name))
+            _warn_once("Ignoring %s: not a claim.", join(directory, layout.CLAIMS, name))
         else:
             claims.append(claim)
     return sorted(claims)

@@ -19,6 +19,7 @@ that it can have referenced goes: no object of a sequence up to its own and a cl
 """
 
 import dataclasses
+import functools
 import logging
 import time
 from typing import Dict, Iterable, List, Optional, Set, Tuple
@@ -31,6 +32,8 @@ from tfadaptcp.checkpoint.manifest import Manifest
 from tfadaptcp.checkpoint.store import Store, join
 
 _log = logging.getLogger("tfadaptcp")
+# What a pass leaves alone the next one meets again.
+_warn_once = functools.lru_cache(maxsize=1000)(_log.warning)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +100,7 @@ def _list_data(store: Store, directory: str) -> Tuple[List[ObjectName], List[Hea
     probes = [name for name in names if name.startswith(layout.PROBE_PREFIX)]
     for name in names:
         if layout.parse_head(name) is None and name not in probes:
-            _log.warning("Leaving %s alone: not a data directory.", join(directory, layout.DATA, name))
+            _warn_once("Leaving %s alone: not a data directory.", join(directory, layout.DATA, name))
     return ([ObjectName(head, file) for head, files in listed for file in files],
             [head for head, files in listed if not files], probes)
 
@@ -182,7 +185,7 @@ def _unreferenced(objects: List[ObjectName], heads: List[Manifest], damaged: Lis
     torn = {item.head for item in damaged if item.torn}
     unreadable = [item for item in damaged if item.is_damage]
     for item in unreadable:
-        _log.warning("Keeping all data that a damaged manifest may need: %s", item.reason)
+        _warn_once("Keeping all data that a damaged manifest may need: %s", item.reason)
     return [item for item in objects
             if str(item) not in referenced and _is_leftover(item.head, claim, held) and item.head not in torn
             and not any(item.head.sequence <= other.head.sequence and item.head.claim <= other.head.claim
