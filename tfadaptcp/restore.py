@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfadaptcp import _ops, attaching, draining, errors, matching, measurements, progress, routing
 from tfadaptcp.checkpoint import chain, commit, heads, objects
-from tfadaptcp.checkpoint.manifest import Manifest
+from tfadaptcp.checkpoint.manifest import Manifest, ObjectRef
 from tfadaptcp.checkpoint.store import Store, join, normalize
 from tfadaptcp.embeddings import dense
 from tfadaptcp.engine import Engine
@@ -28,7 +28,8 @@ _log = logging.getLogger("tfadaptcp")
 
 # Rows by which TFRA's count of a table may be off, however small it is.
 _DRIFT = 16
-# What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached.
+# What tells that a checkpoint is damaged, as against a model that doesn't fit it or a store that can't be reached; of what
+# is not found, if it is one of its objects.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
 # A key of four bytes and an indicator.
 _MIN_ROW_BYTES = 8
@@ -86,8 +87,8 @@ def load_adaptcp(self: tf.keras.Model, directory: Union[str, os.PathLike], check
         ServerMismatchError: a parameter server runs without tfadaptcp, or with another version.
         UntrackableTableError, UnsupportedVariableError: the model holds what can't be tracked; named.
         UnsupportedStoreError: nothing here knows the scheme of the directory.
-        RestoreFailedError: a parameter server was restarted, another manager took its tables over, or the model trained
-            meanwhile: its tables are empty then.
+        RestoreFailedError: a parameter server was restarted, or lacks an op that a partition function needs, another manager
+            took its tables over, or the model trained meanwhile: its tables are empty then.
         DeadlineError: scheduled steps, a checkpoint that is being written, a parameter server or the restore took too
             long.
     """
@@ -187,6 +188,10 @@ def _restore(engine: Engine, store: Store, directory: str, candidates: List[Mani
         try:
             rows, read = _apply(engine, directory, head, plan, options)
         except _DAMAGE as error:
+            if isinstance(error, tf.errors.NotFoundError) and _object_in(head, error) is None:
+                # No file, but an op, say, that a partition function needs and a server has not loaded: so with all heads.
+                raise errors.of_restore(head.name, directory, error) or errors.RestoreFailedError(
+                    f"could not restore checkpoint {head.name} of {directory}: {errors.text_of(error)}") from error
             message = f"checkpoint {head.name} of {directory} is damaged: {errors.text_of(error)}"
             emptied.update(_tables(plan, restored=True))
             if engine.is_given_up:
@@ -225,16 +230,23 @@ def _restore(engine: Engine, store: Store, directory: str, candidates: List[Mani
                              plan.unexpected, read.peak_bytes, read.threads)
 
 
+def _object_in(head: Manifest, error: tf.errors.OpError) -> Optional[ObjectRef]:
+    """The object of a head that an error names."""
+    message = errors.text_of(error)
+    return next((ref for ref in head.objects if ref.path in message), None)
+
+
 def _unseen_by_host(store: Store, directory: str, head: Manifest, error: tf.errors.OpError) -> Optional[StoreUnavailableError]:
     """What the user is told if a host lacks a file that is here: its mount is wrong then, and not the checkpoint."""
-    message = errors.text_of(error)
-    sizes = {join(directory, ref.path): ref.bytes for ref in head.objects}
-    path = next((path for path in sizes if path in message), None)
-    if not isinstance(error, tf.errors.NotFoundError) or path is None or not store.have_sizes({path: sizes[path]}):
+    ref = _object_in(head, error)
+    if not isinstance(error, tf.errors.NotFoundError) or ref is None:
+        return None
+    path = join(directory, ref.path)
+    if not store.have_sizes({path: ref.bytes}):
         return None
     return StoreUnavailableError(
-        errno.ENOENT, f"could not read checkpoint {head.name} of {directory}: {message}. The coordinator sees that file. "
-        "Expected: a store that every parameter server reaches by this name", path)
+        errno.ENOENT, f"could not read checkpoint {head.name} of {directory}: {errors.text_of(error)}. The coordinator sees "
+        "that file. Expected: a store that every parameter server reaches by this name", path)
 
 
 def _apply(engine: Engine, directory: str, head: Manifest, plan: Plan,

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tfadaptcp
 from tests.product.test_roundtrip import POLICIES
 from tests.support import oracle, rows
-from tfadaptcp import cli, policies
+from tfadaptcp import cli, policies, routing
 from tfadaptcp.checkpoint import commit, format as segment_format
 from tfadaptcp.checkpoint.store import Store
 
@@ -185,6 +185,24 @@ def test_rows_that_are_lost_on_the_way_to_their_shard_fail_the_restore(tmp_path,
         fresh.load_adaptcp(tmp_path, name)
     monkeypatch.undo()
     assert fresh.load_adaptcp(tmp_path, name).checkpoint == name
+
+
+def test_an_op_that_a_server_lacks_is_no_damage(tmp_path, monkeypatch, caplog):
+    """One that a partition function needs: checkpoint after checkpoint was tried, and all passed for damaged."""
+    newest = list(make_checkpoints(build(2), tmp_path))[-1]
+    tried, fresh = [], build(3)
+
+    def lacking(engine, head, *args):
+        tried.append(head.name)
+        raise tf.errors.NotFoundError(None, None, "Op type not registered 'X' in binary running on ps0")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(routing, "restore", lacking)
+        for checkpoint in (None, newest):
+            with pytest.raises(tfadaptcp.RestoreFailedError, match=f"restore checkpoint {newest}.*Op type not registered 'X'"):
+                fresh.load_adaptcp(tmp_path, checkpoint)
+    assert tried == [newest] * 2 and "Falling back" not in caplog.text
+    assert fresh.load_adaptcp(tmp_path).checkpoint == newest
 
 
 def test_shards_without_rows(tmp_path, capsys):
