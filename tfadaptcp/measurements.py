@@ -7,6 +7,8 @@ from tfadaptcp.scanned_base import ScannedBase
 
 # Of a mean, the weight of the newest value.
 _NEWEST = 0.25
+# A longer interval counts as so many of the mean: one with a validation in it must not make restores matter many times more.
+_LONGEST = 4.0
 # Less than this says more of opening files than of speed; fewer more of their blocks than of rows.
 _ENOUGH_BYTES = 1 << 20
 _MANY_ROWS = 1024
@@ -61,7 +63,10 @@ def smoothed(before: Mapping[str, Any], interval: Optional[float], read_speed: O
         read_speed: bytes per second of the last restore, None if there was none in this process.
         written, replies: of this checkpoint.
     """
-    found = {"seconds_per_interval": _mean(before.get("seconds_per_interval"), interval, _NEWEST),
+    mean = before.get("seconds_per_interval")
+    if mean and interval is not None:
+        interval = min(interval, _LONGEST * mean)
+    found = {"seconds_per_interval": _mean(mean, interval, _NEWEST),
              "write_bytes_per_second": _mean(before.get("write_bytes_per_second"), speed(
                  sum(ref.bytes for ref in written), max(reply["stats"]["save_seconds"] for reply in replies.values())),
                  _NEWEST),

@@ -221,6 +221,23 @@ def test_what_was_measured_survives_a_restart(tmp_path, monkeypatch):
     assert save(manager, 1.0).policy["hazard"] == pytest.approx(15.5 / 1000 * 50)
 
 
+def test_a_pause_is_no_interval():
+    """One validation of half an hour made restores matter 46 times more."""
+    replies = {0: {"stats": {"save_seconds": 1.0}, "row_bytes": {}}}
+
+    def after(mean, *intervals):
+        for interval in intervals:
+            mean = measurements.smoothed({} if mean is None else {"seconds_per_interval": mean}, interval, None, [],
+                                         replies).get("seconds_per_interval")
+        return mean
+
+    assert after(10.0, 1800.0) == 17.5 and after(10.0, 1800.0, *[10.0] * 10) < 10.5
+    # What lasts is followed.
+    assert 90.0 < after(10.0, *[100.0] * 12) < 100.0
+    assert after(10.0, 2.0) == 8.0 and after(10.0, None) == 10.0 and after(None, 1800.0) == 1800.0
+    assert after(0.0, 8.0) == 2.0, "as a clock may say that does not tell two cuts apart"
+
+
 def test_a_cut_that_cannot_be_predicted_fails_as_a_cut(tmp_path, monkeypatch):
     model = build(1)
     manager = tfadaptcp.CheckpointManager(model, tmp_path, adaptive(solver="bisection"))
