@@ -57,7 +57,8 @@ class Leftovers:
         self._last_pass = now
         self._collect(claim, scan, in_progress, max(_PASS_SECONDS, _PASS_PART * since))
 
-    def _collect(self, claim: Claim, scan: Optional[ScannedBase], in_progress: Sequence[str], seconds: Optional[float]) -> None:
+    def _collect(self, claim: Claim, scan: Optional[ScannedBase], in_progress: Sequence[str],
+                 seconds: Optional[float]) -> None:
         names = [*self.kept, *in_progress]
         if scan is not None and not scan.has_failed:
             names.append(scan.name)

@@ -45,7 +45,7 @@ class ScalarWriter:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(self._directory)
             with self._writer.as_default(), tf.summary.record_if(True):
-                # Not as numbers of Python: TensorFlow keeps each finite one that it has seen for as long as the process lives.
+                # TensorFlow keeps each finite number of Python that it is given for as long as the process lives.
                 step = np.int64(stats.get("step", 0))
                 for name, value in _flat(stats):
                     tf.summary.scalar(_PREFIX + name, np.float32(value), step=step)

@@ -229,8 +229,9 @@ def test_a_chain_is_bounded_in_files():
     def due(k, files=servers):
         restore = base + k * written
         return policy.base_due(stats(
-            checkpoints_since_base=k, bytes_in_base=base, bytes_last_checkpoint=written, bytes_written_since_base=k * written,
-            bytes_restore=restore, bytes_restore_since_base=sum(base + i * written for i in range(1, k + 1)),
+            checkpoints_since_base=k, bytes_in_base=base, bytes_last_checkpoint=written,
+            bytes_written_since_base=k * written, bytes_restore=restore,
+            bytes_restore_since_base=sum(base + i * written for i in range(1, k + 1)),
             objects_in_base=servers, objects_in_chain=servers + k * files))
 
     period = next(k for k in range(1, 2000) if due(k))

@@ -36,7 +36,8 @@ def next_objects(parent: Optional[Manifest], is_base: bool, written: Iterable[Ob
     return tuple(sorted([*kept, *written], key=lambda ref: (order[ref.kind], ref.sequence, ref.ps, ref.path)))
 
 
-def kept_bytes(parent: Optional[Manifest], is_base: bool, scanned: Optional[Tuple[int, Tuple[ObjectRef, ...]]] = None) -> int:
+def kept_bytes(parent: Optional[Manifest], is_base: bool,
+               scanned: Optional[Tuple[int, Tuple[ObjectRef, ...]]] = None) -> int:
     """Returns the bytes of what `next_objects` keeps, and of dense objects as large as the parent's."""
     if parent is None:
         return 0

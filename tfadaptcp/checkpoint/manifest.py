@@ -125,7 +125,7 @@ class Manifest:
 
     @functools.cached_property
     def sums(self) -> Dict[Tuple[str, int], Tuple[int, int]]:
-        """{(kind, sequence): (objects, their bytes)}. There may be hundreds of thousands of objects: they are counted once."""
+        """{(kind, sequence): (objects, their bytes)}; counted once, as there may be hundreds of thousands of objects."""
         found: Dict[Tuple[str, int], Tuple[int, int]] = {}
         for ref in self.objects:
             objects, size = found.get((ref.kind, ref.sequence), (0, 0))
