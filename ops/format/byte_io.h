@@ -23,6 +23,9 @@ class ByteSink {
   // may stay behind, under its name, and is never valid.
   virtual ~ByteSink() = default;
   virtual Status Append(std::string_view data) = 0;
+  // Writes out, and frees, what was gathered of it: nothing is appended any
+  // more, and it may be long until the close. Need not be called.
+  virtual Status Flush() { return Status::Ok(); }
   // OK: the object is complete, and survives a crash of the machine.
   virtual Status SyncAndClose() = 0;
   // For messages.

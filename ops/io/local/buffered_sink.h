@@ -26,17 +26,24 @@ class BufferedSink : public ByteSink {
       return Status::FailedPrecondition(name_ + ": a write after the close");
     }
     if (buffer_.size() + data.size() > kBufferBytes) {
-      ADAPTCP_RETURN_IF_ERROR(Flush());
+      ADAPTCP_RETURN_IF_ERROR(WriteBuffer());
       if (data.size() >= kBufferBytes) return status_ = WriteOut(data);
     }
     buffer_.append(data);
     return Status::Ok();
   }
 
+  Status Flush() final {
+    if (!status_.ok()) return status_;
+    ADAPTCP_RETURN_IF_ERROR(WriteBuffer());
+    std::string().swap(buffer_);
+    return Status::Ok();
+  }
+
   Status SyncAndClose() final {
     if (!status_.ok()) return status_;
     if (closed_) return Status::FailedPrecondition(name_ + ": closed twice");
-    ADAPTCP_RETURN_IF_ERROR(Flush());
+    ADAPTCP_RETURN_IF_ERROR(WriteBuffer());
     closed_ = true;
     return status_ = Close();
   }
@@ -61,7 +68,7 @@ class BufferedSink : public ByteSink {
     return local::ErrnoToStatus(error, "write", name_);
   }
 
-  Status Flush() {
+  Status WriteBuffer() {
     if (buffer_.empty()) return Status::Ok();
     status_ = WriteOut(buffer_);
     buffer_.clear();

@@ -17,6 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kChunkBytes = 1 << 20;
+// Direct files that wait to be synced, each with a descriptor. On a disk that
+// is slower than the encoders nearly all of a large checkpoint waits; an encoder
+// that waited with it would hold rows, and then updates, for as long.
+constexpr size_t kMostUnsynced = 64;
 
 // The bytes of one segment until they are in the store. One thread at a time.
 class Staged {
@@ -193,7 +197,7 @@ void SegmentTransfer::State::Add(const std::string& path, Task task) {
 Status SegmentTransfer::State::AddOrDo(const std::string& path, Task task) {
   {
     std::unique_lock<std::mutex> lock(mu);
-    if (queue.size() < 2 * static_cast<size_t>(options.upload_threads)) {
+    if (queue.size() < kMostUnsynced) {
       lock.unlock();
       Add(path, std::move(task));
       return Status::Ok();
@@ -315,8 +319,8 @@ class StagedSink final : public ByteSink {
   const std::shared_ptr<State> state_;
 };
 
-// Written where it belongs; made durable beside the encoder, unless many wait for
-// that already: each has a file open, and the end of its bytes in memory.
+// Written where it belongs; made durable beside the encoder, unless many wait
+// for that already: each has a file open.
 class DirectSink final : public ByteSink {
  public:
   DirectSink(std::unique_ptr<ByteSink> sink, std::string path,
@@ -327,6 +331,7 @@ class DirectSink final : public ByteSink {
 
   Status Append(std::string_view data) override { return sink_->Append(data); }
   Status SyncAndClose() override {
+    ADAPTCP_RETURN_IF_ERROR(sink_->Flush());
     return state_->AddOrDo(
         path_, [sink = sink_](std::string*) { return sink->SyncAndClose(); });
   }

@@ -376,8 +376,10 @@ TEST(SegmentTransferTest, DirectFilesAreWrittenWhereTheyBelong) {
   EXPECT_EQ(source->size(), 4u);
 }
 
-// Files that wait to be synced: whoever adds to many syncs his own.
+// Files that wait to be synced hold a descriptor each, and no more; whoever
+// adds to many syncs his own.
 TEST(SegmentTransferTest, FewDirectFilesAreOpenWhileTheStoreIsSlow) {
+  constexpr size_t kMost = 64;  // that wait
   Folder folder;
   TransferOptions options = InMemory(1);
   options.direct = true;
@@ -396,7 +398,7 @@ TEST(SegmentTransferTest, FewDirectFilesAreOpenWhileTheStoreIsSlow) {
   ASSERT_EQ(adaptcp_store_faults(
                 ("match=" + folder.path() + "/0.seg;hang@3").c_str()),
             0);
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 150; ++i) {
     std::unique_ptr<ByteSink> sink;
     const std::string path = folder.path() + "/" + std::to_string(i) + ".seg";
     ASSERT_TRUE(transfer.Open(path, &sink).ok());
@@ -405,12 +407,46 @@ TEST(SegmentTransferTest, FewDirectFilesAreOpenWhileTheStoreIsSlow) {
     while (adaptcp_store_op_count() < 3) {
       std::this_thread::sleep_for(milliseconds(1));
     }
+    if (i == 0) continue;
+    uint64_t size = 0;
+    ASSERT_TRUE(local::ObjectSize(path, &size).ok());
+    ASSERT_EQ(size, 4u) << "the rest of it waits in memory";
   }
-  EXPECT_LT(most, before + 10);
+  EXPECT_GE(most, before + kMost);
+  EXPECT_LT(most, before + kMost + 10);
   adaptcp_store_faults("");
   std::map<std::string, std::string> names;
   EXPECT_TRUE(transfer.Finish(milliseconds(50), &names).ok());
-  EXPECT_EQ(names.size(), 50u);
+  EXPECT_EQ(names.size(), 150u);
+}
+
+// Rows would wait with it, and then updates.
+TEST(SegmentTransferTest, AnEncoderDoesNotWaitForSlowSyncs) {
+  TransferOptions options = InMemory(2);
+  options.direct = true;
+  Fixture fixture(options);
+  std::atomic<bool> go{false};
+  std::atomic<int> synced_here{0};
+  const auto encoder = std::this_thread::get_id();
+  fixture.store->on_close = [&](const std::string&, int) {
+    if (std::this_thread::get_id() == encoder) {
+      ++synced_here;
+      return Status::Ok();
+    }
+    while (!go) std::this_thread::sleep_for(milliseconds(1));
+    return Status::Ok();
+  };
+  for (int i = 0; i < 64; ++i) {
+    ASSERT_TRUE(fixture.Write(std::to_string(i) + ".seg", "data").ok());
+  }
+  EXPECT_EQ(synced_here, 0);
+  for (int i = 64; i < 100; ++i) {
+    ASSERT_TRUE(fixture.Write(std::to_string(i) + ".seg", "data").ok());
+  }
+  EXPECT_GE(synced_here, 100 - 64 - 2) << "there is a bound";
+  go = true;
+  ASSERT_TRUE(fixture.Finish().ok());
+  EXPECT_EQ(fixture.store->objects().size(), 100u);
 }
 
 TEST(SegmentTransferTest, WhatWaitsGoesWhenItIsDropped) {
