@@ -199,7 +199,8 @@ Status Session::Resolve(Seq sequence, bool committed, Seq scanned_base) {
           " cannot be committed: it is still being saved");
     }
     if (!committed) {
-      // No capture may begin once rows are back on the unsaved lists.
+      // No capture may begin once rows are back on the unsaved lists, and no
+      // write may find no pipeline before the save has failed.
       pipeline_->Abort(Status::Cancelled(
           "checkpoint " + std::to_string(sequence) + " was given up"));
     }

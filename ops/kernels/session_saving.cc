@@ -192,8 +192,12 @@ void Session::WaitCaptured(Seq sequence) const {
 }
 
 void Session::VoidScans() {
-  std::lock_guard<std::mutex> lock(mu_);
-  for (const auto& pipeline : scans_) {
+  decltype(scans_) running;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    running = scans_;
+  }
+  for (const auto& pipeline : running) {
     pipeline->Abort(Status::Cancelled("the scan of a base was given up"));
   }
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/io/local/crew.h"
+
 namespace adaptcp {
 
 SavePipeline::SavePipeline(size_t memory_limit,
@@ -84,6 +86,8 @@ void SavePipeline::Push(std::unique_ptr<CapturedBatch> batch,
                                       : counters_.rows_by_update) +=
       batch->rows();
   std::lock_guard<std::mutex> lock(mu_);
+  // Nobody would take it from the queue any more. It goes after the lock has.
+  if (!status_.ok()) return;
   // Asked afterwards, nobody would seem to wait.
   awaited_ = popping_ > 0 && queue_.empty() ? awaited_ + 1 : 0;
   queue_.push_back(std::move(batch));
@@ -150,18 +154,20 @@ bool SavePipeline::is_starved() const {
 }
 
 void SavePipeline::Abort(const Status& why) {
-  // Goes when nobody has to wait for it any more: it may be a GiB.
-  decltype(queue_) dropped;
+  auto dropped = std::make_shared<decltype(queue_)>();
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (status_.ok()) status_ = why;
-    queue_.swap(dropped);
+    queue_.swap(*dropped);
     room_.notify_all();
     urgent_.notify_all();
     work_.notify_all();
     idle_.notify_all();
   }
   stop_.Set();
+  if (dropped->empty()) return;
+  // The thread has the only reference, or it might be this one that frees.
+  (void)Crew().Start([dropped = std::move(dropped)] {});
 }
 
 Status SavePipeline::status() const {

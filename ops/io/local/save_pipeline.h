@@ -71,7 +71,8 @@ class SavePipeline {
   // Takes what is there already, and can't wait.
   void Charge(size_t bytes);
   void Release(size_t bytes);
-  // Requires Begin and a reservation of batch->reserved bytes.
+  // Requires Begin and a reservation of batch->reserved bytes. After Abort the
+  // batch is dropped.
   void Push(std::unique_ptr<CapturedBatch> batch, CaptureSource source);
 
   // Waits for running captures, while none begins any more, then closes: Pop ends
@@ -95,7 +96,9 @@ class SavePipeline {
   // Whether they have less: the last few batches were all waited for.
   bool is_starved() const;
 
-  // Makes all waits end. The first reason given stays.
+  // Makes all waits end. The first reason given stays. What is queued may be a
+  // GiB, and who gives up may hold the gate, or a mutex that every write takes:
+  // it is freed by a thread of its own.
   void Abort(const Status& why);
   Status status() const;
   // Set by Abort.

@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 
 namespace adaptcp {
 namespace {
@@ -95,12 +98,20 @@ TEST(SavePipelineTest, NobodyRestsWhileSomebodyWaits) {
 
 class NoRows final : public CapturedBatch {
  public:
+  explicit NoRows(std::function<void()> at_end = nullptr)
+      : at_end_(std::move(at_end)) {}
+  ~NoRows() override {
+    if (at_end_ != nullptr) at_end_();
+  }
   size_t string_bytes() const override { return 0; }
   uint32_t group_index() const override { return 0; }
   size_t rows() const override { return 0; }
   Status AppendTo(RowBlockBuilder*, RowBlockBuilder*) const override {
     return Status::Ok();
   }
+
+ private:
+  const std::function<void()> at_end_;
 };
 
 TEST(SavePipelineTest, StarvedWhenAllBatchesAreWaitedFor) {
@@ -118,6 +129,36 @@ TEST(SavePipelineTest, StarvedWhenAllBatchesAreWaitedFor) {
   Poll(push);
   pipeline.Abort(Status::Cancelled("the end of the test"));
   encoder.join();
+}
+
+// He may hold what every write waits for.
+TEST(SavePipelineTest, WhoGivesUpDoesNotFreeWhatIsQueued) {
+  SavePipeline pipeline(100, milliseconds(20));
+  std::atomic<bool> go{false}, freed{false};
+  pipeline.Push(std::make_unique<NoRows>([&] {
+                  for (int i = 0; i < 5000 && !go; ++i) {
+                    std::this_thread::sleep_for(milliseconds(1));
+                  }
+                  freed = true;
+                }),
+                CaptureSource::kDrain);
+  pipeline.Abort(Status::Cancelled("given up"));
+  EXPECT_FALSE(freed);
+  go = true;
+  Poll([&] { return freed.load(); });
+}
+
+TEST(SavePipelineTest, WhatComesAfterTheEndIsDropped) {
+  SavePipeline pipeline(100, milliseconds(20));
+  pipeline.Abort(Status::Cancelled("given up"));
+  bool freed = false;
+  pipeline.Push(std::make_unique<NoRows>([&] {
+                  // With the lock held it would wait for itself.
+                  EXPECT_FALSE(pipeline.status().ok());
+                  freed = true;
+                }),
+                CaptureSource::kUpdate);
+  EXPECT_TRUE(freed);
 }
 
 TEST(SavePipelineTest, CapturesThatOverlapDoNotKeepItOpen) {
