@@ -58,6 +58,9 @@ class SaveWriter : public std::enable_shared_from_this<SaveWriter> {
     return row_bytes_;
   }
   Json Stats() const;
+  // Expires when no thread works, or hangs, for this save any more, be it an
+  // encoder or one that syncs or uploads.
+  std::weak_ptr<const void> life() const { return transfer_->life(); }
 
  private:
   SaveWriter() = default;

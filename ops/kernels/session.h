@@ -154,7 +154,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Seq saving_ = 0;
   std::condition_variable saved_;  // saving_ became 0
   std::set<std::shared_ptr<SavePipeline>> scans_;  // that are running
-  std::vector<std::weak_ptr<SaveWriter>> writers_;  // some have ended
+  // SaveWriter::life of each; some have ended.
+  std::vector<std::weak_ptr<const void>> writers_;
   std::atomic<bool> wants_hurry_{false};
   std::atomic<uint64_t> uses_{0};
   bool records_accesses_ = false;  // written with the gate closed

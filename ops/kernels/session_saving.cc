@@ -22,8 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A save and a scan that go on, and those before that a mount hangs: each of them
-// keeps dense values and blocks of rows in memory.
+// A save and a scan that go on, and those before that a store hangs: each of
+// them keeps threads, and dense values, blocks of rows or open files.
 constexpr size_t kMostWriters = 6;
 
 double SecondsSince(Clock::time_point start) {
@@ -165,7 +165,7 @@ Status Session::MakeWriter(const Json& request, const SaveOptions& options,
     std::lock_guard<std::mutex> lock(mu_);
     writers_.erase(
         std::remove_if(writers_.begin(), writers_.end(),
-                       [](const auto& writer) { return writer.expired(); }),
+                       [](const auto& life) { return life.expired(); }),
         writers_.end());
     if (writers_.size() >= kMostWriters) {
       return Status::Unavailable(
@@ -178,7 +178,7 @@ Status Session::MakeWriter(const Json& request, const SaveOptions& options,
                                              shared_from_this(), groups_,
                                              pipeline, room_, rate_, writer));
   std::lock_guard<std::mutex> lock(mu_);
-  writers_.push_back(*writer);
+  writers_.push_back((*writer)->life());
   return Status::Ok();
 }
 

@@ -444,6 +444,8 @@ TransferStats SegmentTransfer::stats() const {
   return state_->stats;
 }
 
+std::weak_ptr<const void> SegmentTransfer::life() const { return state_; }
+
 std::string SegmentTransfer::NameOfAttempt(const std::string& path,
                                            int attempt) {
   if (attempt == 1) return path;

@@ -90,6 +90,10 @@ class SegmentTransfer {
 
   TransferStats stats() const;
 
+  // Expires when nothing of it is left: not before the store has let go of the
+  // threads that were left behind.
+  std::weak_ptr<const void> life() const;
+
   // "a/b.seg", then "a/b-try2.seg", "a/b-try3.seg", ...
   static std::string NameOfAttempt(const std::string& path, int attempt);
 

@@ -449,6 +449,31 @@ TEST(SegmentTransferTest, AnEncoderDoesNotWaitForSlowSyncs) {
   EXPECT_EQ(fixture.store->objects().size(), 100u);
 }
 
+// So that those whom a store hangs can be counted.
+TEST(SegmentTransferTest, ItLivesForAsLongAsTheStoreHangsOneOfItsThreads) {
+  for (const bool direct : {true, false}) {
+    TransferOptions options = InMemory(1);
+    options.direct = direct;
+    auto fixture = std::make_unique<Fixture>(options);
+    const auto store = fixture->store;
+    std::atomic<bool> hangs{false}, go{false};
+    store->on_close = [&](const std::string&, int) {
+      hangs = true;
+      while (!go) std::this_thread::sleep_for(milliseconds(1));
+      return Status::Ok();
+    };
+    const std::weak_ptr<const void> life = fixture->transfer->life();
+    ASSERT_TRUE(fixture->Write("a.seg", "data").ok());
+    while (!hangs) std::this_thread::sleep_for(milliseconds(1));
+    fixture->stop->Set();
+    EXPECT_FALSE(fixture->Finish().ok());
+    fixture = nullptr;
+    EXPECT_FALSE(life.expired());
+    go = true;
+    while (!life.expired()) std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
 TEST(SegmentTransferTest, WhatWaitsGoesWhenItIsDropped) {
   Folder folder;
   TransferOptions options = InMemory(1);
