@@ -30,14 +30,22 @@ class ReplacingTableOp : public tf::OpKernel {
     tf::core::RefCountPtr<tf::lookup::LookupInterface> table;
     OP_REQUIRES_OK(ctx, FindTable(ctx, &table));
     Registry& registry = Registry::Get();
-    if (registry.BeginReplacing(table.get())) {
-      stock_->Compute(ctx);
-      registry.EndReplacing(table.get());
-      return;
+    for (bool replaced = false; !replaced;) {
+      if (registry.BeginReplacing(table.get())) {
+        stock_->Compute(ctx);
+        registry.EndReplacing(table.get());
+        return;
+      }
+      // Not if the manager has gone before the gate was closed: then again,
+      // with the gate open.
+      OP_REQUIRES_OK(
+          ctx, ToTensorFlow(registry.gate().RunExclusive(kGateTimeout, [&] {
+            const Registry::Entry* entry = registry.Find(table.get());
+            if (entry == nullptr) return;
+            replaced = true;
+            ReplaceTracked(ctx, table.get(), *entry);
+          })));
     }
-    OP_REQUIRES_OK(ctx, ToTensorFlow(registry.gate().RunExclusive(
-                            kGateTimeout,
-                            [&] { ReplaceTracked(ctx, table.get()); })));
   }
 
  protected:
@@ -47,14 +55,10 @@ class ReplacingTableOp : public tf::OpKernel {
 
  private:
   void ReplaceTracked(tf::OpKernelContext* ctx,
-                      tf::lookup::LookupInterface* table) {
-    const Registry::Entry* entry = Registry::Get().Find(table);
-    if (entry == nullptr) {  // the manager has gone meanwhile
-      stock_->Compute(ctx);
-      return;
-    }
-    entry->group->CountWrite();
-    entry->group->BeforeReplace(ctx, entry->session->pipeline().get());
+                      tf::lookup::LookupInterface* table,
+                      const Registry::Entry& entry) {
+    entry.group->CountWrite();
+    entry.group->BeforeReplace(ctx, entry.session->pipeline().get());
     stock_->Compute(ctx);
     const tf::Tensor no_keys(table->key_dtype(), {0});
     tf::Tensor keys = no_keys;
@@ -64,8 +68,8 @@ class ReplacingTableOp : public tf::OpKernel {
       listed.Update(ToTensorFlow(EmptyTable(ctx, table)));
       keys = no_keys;
     }
-    entry->group->AfterReplace(keys.dtype() == table->key_dtype() ? keys
-                                                                  : no_keys);
+    entry.group->AfterReplace(keys.dtype() == table->key_dtype() ? keys
+                                                                 : no_keys);
     OP_REQUIRES_OK(ctx, listed);
   }
 
