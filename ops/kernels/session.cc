@@ -332,9 +332,17 @@ Status Registry::Detach(const std::string& name) {
       return Status::Ok();
     }
   }
+  // The last reference may be an entry's. To destroy a session takes long, and
+  // is left until the gate is open.
+  std::vector<std::shared_ptr<Session>> ended;
   return gate_.RunExclusive(kGateTimeout, [&] {
     for (auto it = tables_.begin(); it != tables_.end();) {
-      it = is_its(*it) ? tables_.erase(it) : std::next(it);
+      if (!is_its(*it)) {
+        ++it;
+        continue;
+      }
+      ended.push_back(std::move(it->second.session));
+      it = tables_.erase(it);
     }
   });
 }
