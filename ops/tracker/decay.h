@@ -4,9 +4,10 @@
 #define ADAPTCP_OPS_TRACKER_DECAY_H_
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace adaptcp {
 
@@ -27,10 +28,9 @@ class Decay {
   // Requires 0 <= factor < 1, and 0 < factor for accesses.
   explicit Decay(double factor, Estimator estimator = Estimator::kUpdates)
       : factor_(factor), estimator_(estimator) {
-    double power = 1;
-    for (float& entry : powers_) {
-      entry = static_cast<float>(power);
-      power *= factor;
+    for (double power = 1; powers_.size() < kMostPowers; power *= factor) {
+      powers_.push_back(static_cast<float>(power));
+      if (powers_.back() == 0) break;
     }
   }
 
@@ -74,17 +74,20 @@ class Decay {
 
  private:
   static constexpr float kMost = 1e38f;
+  // Most rows of an old table were written hundreds of intervals ago. With a
+  // factor of up to 0.97 all powers are there that are not 0: 987 with 0.9.
+  static constexpr size_t kMostPowers = 4096;
 
   float Gain() const { return static_cast<float>(1 - factor_); }
   float Power(uint32_t intervals) const {
-    return intervals < powers_.size()
-               ? powers_[intervals]
-               : static_cast<float>(std::pow(factor_, intervals));
+    if (intervals < powers_.size()) return powers_[intervals];
+    if (powers_.back() == 0) return 0;
+    return static_cast<float>(std::pow(factor_, intervals));
   }
 
   double factor_;
   Estimator estimator_;
-  std::array<float, 64> powers_;
+  std::vector<float> powers_;  // of the factor, to the first that is 0
 };
 
 }  // namespace adaptcp

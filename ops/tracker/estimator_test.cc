@@ -177,6 +177,17 @@ TEST(EstimatorTest, ARowThatIsOnlyReadForVeryLongStaysANumber) {
   }
 }
 
+TEST(EstimatorTest, DecaysAsThePowersDoHoweverLongItHasBeen) {
+  for (const double factor : {0.0, 0.5, 0.9, 0.97, 0.9999, 0.9999999}) {
+    const Decay decay(factor);
+    for (const uint32_t n :
+         {0u, 1u, 63u, 64u, 987u, 988u, 989u, 4095u, 4096u, 4097u, 1000000u}) {
+      EXPECT_FLOAT_EQ(decay.Idle(1, n), std::pow(factor, n))
+          << factor << " " << n;
+    }
+  }
+}
+
 TEST(EstimatorTest, ProbabilitiesInFilesAreReadBack) {
   for (const Estimator estimator :
        {Estimator::kUpdates, Estimator::kAccesses}) {
@@ -286,6 +297,39 @@ TEST(PHistogramTest, OfManyRowsIsAFairSample) {
                 6 * std::sqrt(all.hot * 4.0));
   }
   EXPECT_EQ(Tracker().HistogramOfP(1, 0, 100).scale(), 1);
+}
+
+// However many rows a stripe has: it is sampled in part.
+TEST(PHistogramTest, OfVeryManyRowsTakesNoLonger) {
+  constexpr int64_t kRows = 400000;
+  constexpr uint64_t kEnough = 16384;
+  TrackerOptions options;
+  options.stripes = 4;
+  Tracker tracker(options);
+  ASSERT_TRUE(tracker.Reset(10, 3).ok());
+  // Unsaved, with a high p, or saved.
+  Keys keys[2];
+  for (int64_t key = 0; key < kRows; ++key) keys[key % 2].push_back(key);
+  for (const bool unsaved : {true, false}) {
+    const std::vector<float> p(kRows / 2, unsaved ? 0.75f : 0.1f);
+    std::vector<uint8_t> fresh(kRows / 2);
+    ASSERT_TRUE(tracker
+                    .RestoreRows(keys[unsaved].data(), kRows / 2, nullptr,
+                                 p.data(), 9, unsaved, fresh.data())
+                    .ok());
+  }
+  std::vector<uint64_t> found;
+  for (Seq n = 10; n < 26; n += 4) {  // the same stripe
+    const PHistogram some = tracker.HistogramOfP(n, 0.05, kEnough);
+    EXPECT_EQ(some.keys, uint64_t{kRows});
+    EXPECT_GE(some.counted, kEnough);
+    EXPECT_LE(some.counted, 2 * kEnough);
+    EXPECT_NEAR(some.hot * some.scale(), kRows / 2,
+                6 * std::sqrt(0.25 / some.counted) * kRows);
+    found.push_back(some.hot);
+  }
+  EXPECT_NE(found, std::vector<uint64_t>(found.size(), found[0]))
+      << "the same rows each time";
 }
 
 TEST(PHistogramTest, BucketsMeetTheirBounds) {

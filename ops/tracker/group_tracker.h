@@ -262,8 +262,9 @@ class GroupTracker {
   // one stripe lock: of one stripe, times the stripes.
   uint64_t RoughRows() const;
   // Counts rows by their p at a cut `as_of` that were taken now, and the unsaved
-  // ones above `threshold`. A sample: whole stripes, until there are `enough`
-  // rows; keys are hashed, so a stripe is as good as any other choice.
+  // ones above `threshold`. A sample: stripe after stripe, until there are
+  // `enough` rows, or walk_step more; keys are hashed to stripes and to places in
+  // them, so a part of a stripe is as good as any other choice.
   PHistogram HistogramOfP(Seq as_of, double threshold, uint64_t enough) const;
 
  private:

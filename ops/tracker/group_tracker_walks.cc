@@ -180,31 +180,35 @@ PHistogram GroupTracker<K>::HistogramOfP(Seq as_of, double threshold,
                                          uint64_t enough) const {
   PHistogram out;
   for (uint32_t i = 0; i < options_.stripes; ++i) {
-    // From another one each time, so that an odd stripe does not always count.
+    // From another one each time, and from another place in it, so that it is
+    // not always the same rows that count.
     Stripe<K>& stripe = stripes_[(i + as_of * 37) % options_.stripes];
-    size_t position = 0;
-    for (bool done = false; !done;) {
+    for (size_t walked = 0;;) {  // slots, from `begin` on and round the end
       Hold hold(stripe.lock);
-      if (position == 0) out.keys += stripe.index.size();
-      if (out.counted >= enough && position == 0) break;
+      if (walked == 0) out.keys += stripe.index.size();
+      const size_t capacity = stripe.index.capacity();
+      if (out.counted >= enough || walked >= capacity) break;
+      const size_t begin = stripe.index.HomeOfRank(as_of * 0x9e3779b9u);
+      const size_t at = (begin + walked) % capacity;
+      const size_t step = std::min<size_t>(
+          {options_.walk_step, capacity - at, capacity - walked});
       // Goes on where it was if the table grows meanwhile: rows near that
       // place may be counted twice, which no policy can notice.
-      WalkCursor cursor{position, stripe.index.growths()};
-      done = stripe.WalkEntries(
-          &cursor, options_.walk_step, [&](Entry* entry) {
-            const Seq idle = as_of - std::min<Seq>(as_of, entry->last_update);
-            const float p =
-                decay_.ToProbability(decay_.Idle(entry->estimate, idle));
-            const int bucket = PHistogram::BucketOf(p);
-            ++out.counted;
-            out.all.Add(bucket, p);
-            if (entry->Unsaved(stripe.base)) {
-              out.unsaved.Add(bucket, p);
-              out.hot += p > threshold;
-            }
-            return Visit::kKeep;
-          });
-      position = cursor.position;
+      WalkCursor cursor{at, stripe.index.growths()};
+      stripe.WalkEntries(&cursor, step, [&](Entry* entry) {
+        const Seq idle = as_of - std::min<Seq>(as_of, entry->last_update);
+        const float p =
+            decay_.ToProbability(decay_.Idle(entry->estimate, idle));
+        const int bucket = PHistogram::BucketOf(p);
+        ++out.counted;
+        out.all.Add(bucket, p);
+        if (entry->Unsaved(stripe.base)) {
+          out.unsaved.Add(bucket, p);
+          out.hot += p > threshold;
+        }
+        return Visit::kKeep;
+      });
+      walked += step;
     }
   }
   return out;
