@@ -345,7 +345,10 @@ class CheckpointManager:
 
     def _follow_model(self) -> None:
         """Tracks what the model has got since, while none is pending: the next checkpoint is complete."""
-        if getattr(self._model, ENGINE) is not self._engine:  # a restore has tracked it anew, perhaps otherwise
+        current = getattr(self._model, ENGINE)
+        if current is not self._engine and current.estimation == self._estimation:
+            # A restore has tracked it anew, with another optimizer, say. A policy of another estimation would do so each time.
+            _log.info("Model %r has been tracked anew since.", self._model.name)
             self._engine = self._attached()
         elif not self._engine.tracks(self._model, self._engine.optimizer):
             _log.info("Model %r has got tables or variables since it was tracked.", self._model.name)

@@ -1,4 +1,5 @@
-"""Clear, import and load of tracked tables: what was at the cut is saved, and what came after is in the next base."""
+"""Clear, import contextlib
+import and load of tracked tables: what was at the cut is saved, and what came after is in the next base."""
 
 import os
 import threading
@@ -249,7 +250,8 @@ class HeldLoad:
         self._thread.start()
 
     def let_go(self):
-        with open(self._path, "wb") as file:  # as soon as the op has opened it
+        # As soon as the op has opened it. TFRA may end without reading, as the file has no size.
+        with contextlib.suppress(BrokenPipeError), open(self._path, "wb") as file:
             file.write(self._content)
         self._thread.join(60)
         assert not self._thread.is_alive()
