@@ -1,6 +1,6 @@
-"""Clear, import contextlib
-import and load of tracked tables: what was at the cut is saved, and what came after is in the next base."""
+"""Clear, import and load of tracked tables: what was at the cut is saved, and what came after is in the next base."""
 
+import contextlib
 import os
 import threading
 
