@@ -145,9 +145,10 @@ def of_host(error: tf.errors.OpError, what: str) -> Optional[StoreUnavailableErr
 
 
 # How TensorFlow, and our ops, say that what a process held is not there any more.
-_GONE = re.compile("Unable to find a context_id|[Uu]nable to find the relevant tensor remote_handle|does not exist")
-_RESTARTED = (". If that parameter server was restarted, it has lost the model for good: restart the coordinator, build the model, "
-              "and restore a checkpoint.")
+_GONE = re.compile(
+    r"Unable to find a context_id|[Uu]nable to find the relevant tensor remote_handle|Resource \S+ does not exist")
+_RESTARTED = (". If that parameter server was restarted, it has lost the model for good: restart the coordinator, build the "
+              "model, and restore a checkpoint.")
 
 
 def text_of(error: tf.errors.OpError) -> str:

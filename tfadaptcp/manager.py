@@ -11,7 +11,8 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional
 
 import tensorflow as tf
 
-from tfadaptcp import at_exit, claiming, deciding, draining, errors, hosts, measurements, policies, probe, quantization as quantizing
+from tfadaptcp import at_exit, claiming, deciding, draining, errors, hosts, measurements, policies, probe
+from tfadaptcp import quantization as quantizing
 from tfadaptcp.attaching import ENGINE, attach
 from tfadaptcp.checkpoint import chain, claims, commit, layout
 from tfadaptcp.checkpoint.manifest import Manifest, utc_now
