@@ -99,6 +99,7 @@ def test_cuts_wait_for_steps_unless_they_are_frequent(tmp_path):
     assert found["rare"] == [["step", 155], ["step", 255], ["step", 265]], found
     assert found["skipped"] == [None, 1] and found["beside"] == "row" and found["restore"].startswith("DeadlineError: Scheduled steps hang"), found
     assert found["unchanged"] and found["after"] == "step"
+    assert found["held"] == [True, True, False], "fit waits, and says so, until steps end"
 
 
 def test_a_second_coordinator_inherits_no_rows_and_restores(tmp_path):

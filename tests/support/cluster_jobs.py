@@ -6,10 +6,13 @@ Directories come in the environment: CHECKPOINTS, and ORACLE for the full copies
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,7 +25,7 @@ import tensorflow_recommenders_addons.dynamic_embedding as de
 from tests.support import embedding_model as em
 from tests.support import forks
 from tests.support.bases import end_scan
-from tfadaptcp import manager as manager_module, policies
+from tfadaptcp import draining, manager as manager_module, policies
 from tfadaptcp.attaching import ENGINE
 from tfadaptcp.checkpoint import commit
 from tfadaptcp.checkpoint.store import Store
@@ -526,8 +529,18 @@ def cuts_that_wait_and_cuts_that_do_not():
         manager.wait()
         found["restore"] = _error_of(lambda: model.load_adaptcp(CHECKPOINTS, engine=impatient))
         found["unchanged"] = differences(expected, full_copy(model)) == []
+        for _ in range(2 * draining._AHEAD):
+            coordinator.schedule(until_released)
+        held = threading.Thread(target=draining.hold_back, args=(model, 0.5))
+        log = io.StringIO()
+        logging.getLogger("tfadaptcp").addHandler(logging.StreamHandler(log))
+        held.start()
+        held.join(2.0)
+        found["held"] = [held.is_alive(), "Training stands still" in log.getvalue()]
         released.assign(1.0)
         coordinator.join()
+        held.join(10.0)
+        found["held"].append(held.is_alive())
         found["after"] = manager.save().consistency
         manager.wait()
         return found

@@ -10,29 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "ops/io/local/folder_testing.h"
 #include "ops/io/local/local_store.h"
 
 namespace adaptcp {
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/transfer_test_XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Folder() { EXPECT_EQ(::system(("rm -r " + path_).c_str()), 0); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::vector<std::string> List(const std::string& path) {
-  std::vector<std::string> names;
-  EXPECT_TRUE(local::ListObjects(path, &names).ok());
-  return names;
-}
+using testing::Folder;
+using testing::List;
 
 TEST(BufferDirectoryTest, WhatDeadProcessesHaveLeftGoes) {
   Folder folder;

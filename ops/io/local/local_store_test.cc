@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <thread>
 
+#include "ops/io/local/folder_testing.h"
 #include "ops/io/local/store_faults.h"
 
 namespace adaptcp {
@@ -24,15 +24,7 @@ namespace {
 
 class LocalStoreTest : public ::testing::Test {
  protected:
-  LocalStoreTest() {
-    std::string pattern = ::testing::TempDir() + "local_store_XXXXXX";
-    dir_ = ::mkdtemp(pattern.data());
-  }
-  ~LocalStoreTest() override {
-    adaptcp_store_faults("");
-    const std::string command = "rm -rf " + dir_;
-    EXPECT_EQ(std::system(command.c_str()), 0);
-  }
+  ~LocalStoreTest() override { adaptcp_store_faults(""); }
 
   // Writes an object of the given pieces.
   static Status Write(const std::string& path,
@@ -65,7 +57,8 @@ class LocalStoreTest : public ::testing::Test {
     return lines;
   }
 
-  std::string dir_;
+  const testing::Folder folder_;
+  const std::string dir_ = folder_.path();
 };
 
 TEST_F(LocalStoreTest, WhatIsWrittenIsThere) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -10,11 +9,15 @@
 #include <thread>
 #include <vector>
 
+#include "ops/io/local/folder_testing.h"
 #include "ops/io/local/local_store.h"
 #include "ops/io/local/store_faults.h"
 
 namespace adaptcp {
 namespace {
+
+using testing::Folder;
+using testing::List;
 
 using std::chrono::milliseconds;
 
@@ -117,25 +120,6 @@ TransferOptions InMemory(int threads = 4) {
   options.upload_threads = threads;
   options.retry_for = milliseconds(60000);
   return options;
-}
-
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/transfer_test_XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Folder() { EXPECT_EQ(::system(("rm -r " + path_).c_str()), 0); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::vector<std::string> List(const std::string& path) {
-  std::vector<std::string> names;
-  EXPECT_TRUE(local::ListObjects(path, &names).ok());
-  return names;
 }
 
 TEST(SegmentTransferTest, NamesOfAttempts) {
